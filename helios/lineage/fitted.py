@@ -1,4 +1,4 @@
-"""The comparisons of a condition, fitted to the columns of a table: exact names, and values of the columns' types."""
+"""Fits the comparisons of a condition to a table: exact names of columns, and values of the columns' types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_like(text: str) -> None:
 
 
 def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) -> BooleanExpression:
-    """A condition with the exact names of columns, and with values of their types.
+    """Returns a condition with the exact names of columns, and with values of their types.
 
     A comparison with a value that the column's type does not have, such as 1.5 for whole numbers, becomes one that the
     same rows match: `id < 1.5` becomes `id <= 1`, and no row matches `id = 1.5`.
@@ -96,16 +96,16 @@ class _Columns:
         fields = {field.name: field for field in self.schema.fields}
         if name in fields:
             return fields[name]
-        alike = [field for other, field in fields.items() if other.lower() == name.lower()]
-        if len(alike) == 1:
-            return alike[0]
-        what = f"{self.text!r}: {self.table} has no column {name!r}. {near_miss(name, list(fields))}"
-        if alike:
-            names = ", ".join(field.name for field in alike)
-            what = f"{self.text!r}: {self.table} has the columns {names}, and none is {name!r}."
+        same_but_case = [field for other, field in fields.items() if other.lower() == name.lower()]
+        if len(same_but_case) == 1:
+            return same_but_case[0]
+        message = f"{self.text!r}: {self.table} has no column {name!r}. {near_miss(name, list(fields))}"
+        if same_but_case:
+            names = ", ".join(field.name for field in same_but_case)
+            message = f"{self.text!r}: {self.table} has the columns {names}, and none is {name!r}."
         elif name.partition(".")[0] in fields:
-            what = f"{self.text!r}: {name!r} is inside of a column, and only whole columns are compared."
-        raise InputError(what, where=caller())
+            message = f"{self.text!r}: {name!r} is inside of a column, and only whole columns are compared."
+        raise InputError(message, where=caller())
 
 
 def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpression:
@@ -127,7 +127,7 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
 
 
 def _comparison(op: str, name: str, values: list[Any]) -> BooleanExpression:
-    """The PyIceberg expression of an operator, given as a class name of PyIceberg, with NULL as in SQL."""
+    """Makes a PyIceberg expression from the class name of its operator. NULL is treated as in SQL."""
     if op == "NotIn":  # PyIceberg's NotIn also matches null, and SQL's NOT IN does not
         not_null, not_in = pyiceberg_expression("NotNull", name), pyiceberg_expression("NotIn", name, set(values))
         return pyiceberg_expression("And", not_null, not_in)
@@ -135,7 +135,7 @@ def _comparison(op: str, name: str, values: list[Any]) -> BooleanExpression:
 
 
 def pyiceberg_expression(kind: str, *parts: Any) -> BooleanExpression:
-    """An expression of PyIceberg, by its class name: a type checker does not understand the class's signature."""
+    """Makes a PyIceberg expression by its class name, as type checkers do not understand the classes' signatures."""
     from pyiceberg import expressions
 
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The files of a table's snapshots, each manifest read once.
+"""Reads the files of a table's snapshots from manifests. Each manifest is read once.
 
 PyIceberg's own reader leaves out the new fields of format v3: the id of a file's first row, and the location of a
 deletion vector.
@@ -97,7 +97,7 @@ class Manifests:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 
         self._table, self._io = table, table.iceberg.io
-        # A name mapping means that the table may have files of other writers, whose bounds may have another meaning.
+        # With a name mapping, the table may have files of other writers, whose bounds may have another meaning.
         self._may_match: Callable[[DataFile], bool] = lambda file: True
         if table.iceberg.metadata.name_mapping() is None:
             self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=True).eval
@@ -127,7 +127,7 @@ class Manifests:
         return Files(data, tuple(deletes))
 
     def _listed(self, location: str) -> Iterator[tuple[Any, int | None]]:
-        """The manifests of a snapshot, each with the id of its first row; None before format v3."""
+        """Reads the manifests of a snapshot, each with the id of its first row; None before format v3."""
         from pyiceberg.avro.file import AvroFile
         from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 
@@ -156,7 +156,7 @@ class Manifests:
                     yield entry
 
     def _data_files(self, manifest: Any, first_row: int | None) -> Iterator[Entry]:
-        """The data files of a manifest. A value that an entry lacks is inherited from the manifest."""
+        """Reads the data files of a manifest. An entry inherits missing values from the manifest."""
         for entry in self._entries(manifest):
             file = entry.data_file
             first = None

@@ -1,4 +1,4 @@
-"""The columns that steps pass on unchanged from the source, derived from the texts of the steps in a stored plan."""
+"""Finds the columns that steps pass on unchanged from the source, by the texts of the steps in a kept plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.table.step_texts import RAW, arguments
 
 
 def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple[None, str]:
-    """The column of the source that the steps pass on as a column of the table.
+    """Finds the column of the source that the steps pass on as a column of the table.
 
     Args:
         steps: The steps as the plan shows them, from the source to the sink.
@@ -36,7 +36,7 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
 
 
 def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[Mapping[str, Any], Again | None]:
-    """A key in the columns of the source, or why its rows cannot be looked up there.
+    """Translates a key to the columns of the source, or returns why its rows cannot be looked up there.
 
     Args:
         steps: The steps as the plan shows them; None if no plan is stored.

@@ -1,4 +1,4 @@
-"""Expired commits, looked up in earlier metadata files of their table."""
+"""Looks up expired commits in earlier metadata files of their table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class EarlierMetadata:
-    """The earlier metadata files in a table's metadata log. A lookup reads a few of them, by bisection.
+    """The earlier metadata files in a table's metadata log. A lookup reads only a few of them, by bisection.
 
     Args:
         table: The table.
@@ -23,7 +23,7 @@ class EarlierMetadata:
         self._read: dict[str, TableMetadata | None] = {}
 
     def with_sequence_number(self, sequence: int) -> tuple[TableMetadata, int] | None:
-        """Metadata that has the snapshot with a sequence number, and the snapshot's id; None if no file has it."""
+        """Finds metadata with the snapshot of a sequence number, and the snapshot's id; None if no file has it."""
         low, high = 0, len(self._files)
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Conditions of a command: parsed by PyIceberg, and checked against the columns of a table."""
+"""Parses the condition of a command with PyIceberg, and checks it against the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_COMBINATIONS = 20
 
 
 def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
-    """The condition of a text over the columns of a table.
+    """Parses a text into a condition over the columns of a table.
 
     Args:
         text: Comparisons of columns with values, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT.
@@ -61,7 +61,7 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
 
 
 def _pyiceberg_token(token: re.Match[str]) -> str:
-    """A token for PyIceberg's parser: a name in backticks gets double quotes, a word such as DATE is left out."""
+    """Rewrites a token for PyIceberg's parser: double quotes replace backticks, and words such as DATE are dropped."""
     text, name = token[0], token[1]
     if name is not None:
         return f'"{name}"'
@@ -87,7 +87,7 @@ def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
 
 
 def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
-    """The combinations of values that a condition lists; empty if rows with other values match too.
+    """Returns the combinations of values that a condition lists; empty if rows with other values match too.
 
     Examples:
         >>> from pyiceberg.expressions.parser import parse
@@ -114,7 +114,7 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
 
 
 def same_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
-    """The condition for rows with the same values as some rows in some columns."""
+    """Makes the condition for rows that have, in the given columns, the same values as one of the given rows."""
     from pyiceberg.expressions import And, Or
 
     if len(columns) > 1:

@@ -1,4 +1,4 @@
-"""The rejected rows of a key in quarantines, now or at a snapshot."""
+"""Finds the rejected rows of keys in a quarantine, now or at a snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.table.refs import translating_errors
 from helios.table.snapshots import Table
 
 MOST = 5
-"""The largest number of rejected rows that are shown for a key, the newest first."""
+"""The maximum number of rejected rows that are shown for a key, the newest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Rejected:
 def rejected(
     quarantine: Table, pipelines: Sequence[str], keys: Sequence[Mapping[str, Any]], snapshot: int | None = None
 ) -> list[list[Rejected]]:
-    """The rejected rows of each key in a quarantine, newest first.
+    """Returns the rejected rows of each key in a quarantine, newest first.
 
     Args:
         quarantine: The quarantine.

@@ -1,4 +1,4 @@
-"""The rows of data files that match a condition, with their positions and their lineage."""
+"""Reads the rows of data files that match a condition, with their positions and their lineage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TooMany(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a row: its data file, and its position in the file, from 0."""
+    """The place of a row: its data file, and its position in the file, counted from 0."""
 
     file: str
     position: int
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def content(self) -> str:
-        """The values as text: equal values have equal texts, even NaN."""
+        """The values as text, because equal texts also show that NaN values are equal."""
         return repr(self.values)
 
 
@@ -62,7 +62,7 @@ class Rows:
     Args:
         table: The table.
         condition: The condition.
-        without_lineage: The snapshots from before format v3, whose files have no lineage of their rows.
+        without_lineage: The snapshots from before format v3. Their files have no row lineage.
     """
 
     def __init__(self, table: Table, condition: BooleanExpression, without_lineage: Iterable[int]) -> None:
@@ -100,25 +100,25 @@ class Rows:
             live |= {rows[at].place: rows[at] for at in self._not_deleted(rows, entry, files)}
         return live
 
-    def count(self, files: Files, most: int) -> tuple[int, list[Row]]:
-        """The number of matching rows of a snapshot, and the first of them; no other rows are kept in memory.
+    def count(self, files: Files, limit: int) -> tuple[int, list[Row]]:
+        """Counts the matching rows of a snapshot, and returns the first ones. No other rows are kept in memory.
 
         Args:
             files: The files of the snapshot.
-            most: The largest number of rows to return.
+            limit: The maximum number of rows to return.
         """
         count, first = 0, list[Row]()
         for entry in files.data.values():
             positions, _ = self._positions(entry)
             live = self._not_deleted(positions, entry, files)
             count += len(live)
-            if live and len(first) < most:
-                rows = self._read(entry, set(live[: most - len(first)]))
+            if live and len(first) < limit:
+                rows = self._read(entry, set(live[: limit - len(first)]))
                 first += rows.values()
         return count, first
 
     def _not_deleted(self, positions: Collection[int], entry: Entry, files: Files) -> list[int]:
-        """The positions of a file without the deleted ones; delete files are read only if there are positions."""
+        """Removes the deleted positions of a file. Delete files are read only if there are positions."""
         if not positions:
             return []
         deleted = [self._deleted(deletes, entry.path) for deletes in applying(entry, files.deletes)]
@@ -127,7 +127,7 @@ class Rows:
     # one file
 
     def _positions(self, entry: Entry) -> tuple[list[int], pa.Table]:
-        """The positions of the rows of a file that match the condition, and the lineage of these rows."""
+        """Reads the positions and the lineage of the rows of a file that match the condition."""
         import pyarrow as pa
 
         read = self._scanned(entry, self._lineage_schema())
@@ -136,7 +136,7 @@ class Rows:
         return matching["#"].to_pylist(), matching
 
     def _read(self, entry: Entry, only: set[int] | None = None) -> dict[int, Row]:
-        """The rows of a file that match the condition, by position; `only` limits them to some positions."""
+        """Reads the rows of a file that match the condition, by position. `only` limits them to some positions."""
         positions, lineage = self._positions(entry)
         if not positions:
             return {}
@@ -147,7 +147,8 @@ class Rows:
         count = chosen[-1] + 1
         values = self._scanned(entry, self._schema, self._condition, count)
         names = [field.name for field in self._condition_fields]
-        # Arrow skips row groups by statistics, which ignore NaN. (A NaN always leads to the second scan: NaN != NaN.)
+        # Arrow skips row groups by statistics, which ignore NaN: rows may be missing. A NaN always leads to the second
+        # scan, because it does not equal itself.
         if values.select(names).to_pylist() != lineage.slice(0, count).select(names).to_pylist():
             values = self._scanned(entry, self._schema).take(positions)
         chosen_lineage = lineage.take(chosen)
@@ -161,7 +162,7 @@ class Rows:
         return rows
 
     def _lineage(self, entry: Entry, at: int, id: int | None, updated: int | None) -> tuple[int | None, int | None]:
-        """The row id and sequence number of a row: those in the file, else derived; None before format v3."""
+        """The row id and sequence number of a row, from the file or derived from the entry; None before format v3."""
         if entry.first_row is None or (updated is None and entry.snapshot in self._without_lineage):
             return None, None
         return id if id is not None else entry.first_row + at, updated if updated is not None else entry.sequence
@@ -180,7 +181,7 @@ class Rows:
     def _scanned(
         self, entry: Entry, columns: Schema, condition: BooleanExpression | None = None, limit: int | None = None
     ) -> pa.Table:
-        """The columns of a file's rows that match a condition, including deleted rows."""
+        """Reads the rows of a file that match a condition, including deleted rows."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
         from pyiceberg.table import FileScanTask
@@ -192,7 +193,7 @@ class Rows:
     # deletes
 
     def _deleted(self, deletes: Deletes, data: str) -> BitMap64:
-        """The positions of a data file's rows that a delete file or vector deletes."""
+        """Reads the positions of a data file's rows that a delete file or deletion vector deletes."""
         vector = deletes.vector
         key = (deletes.path, vector.offset if vector is not None else -1, data)
         if key not in self._deleted_positions:

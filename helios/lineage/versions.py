@@ -1,4 +1,4 @@
-"""The versions of rows in the history of a table: the commits that wrote, moved and removed each version.
+"""Finds the versions of rows in the history of a table: the commits that wrote, moved and removed each version.
 
 The rows that match a condition are compared from snapshot to snapshot, from the oldest retained one of main to the
 newest. If a snapshot has a row at a new place, its commit has written or moved the row. In format v3 a moved row keeps
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_COMMITS = 1000
-"""The largest number of commits that are read, the newest ones."""
+"""The maximum number of commits that are read: the newest ones."""
 MOST_FILES = 2000
-"""The largest number of data files that are read."""
+"""The maximum number of data files that are read."""
 REPLACE, APPEND = "replace", "append"
 
 
@@ -48,7 +48,7 @@ class Version:
         row: The row at its last place.
         origin: The commit that wrote it.
         moved: The snapshots that moved the row into another file, oldest first.
-        maybe_rewritten: The snapshots of `moved` that may have written the same values again instead.
+        maybe_rewritten: The snapshots in `moved` that may instead have removed the row and written equal values again.
         removed: The snapshot that removed the row; None if the table has it.
     """
 
@@ -61,15 +61,15 @@ class Version:
 
 @dataclass(frozen=True)
 class Node:
-    """A snapshot, with the facts that determine the origin of its rows.
+    """A snapshot, with the properties that determine the origin of its rows.
 
     Attributes:
         id: The snapshot's id.
         sequence: The sequence number; 0 in format v1.
         operation: append, overwrite, delete or replace.
         drops_files: Whether the snapshot removed data files.
-        has_lineage: Whether the snapshot is of format v3, whose rows have a lineage.
-        erases: Whether the snapshot's own batch wrote all its rows, as after Helios's overwrite.
+        has_lineage: Whether the snapshot was written in format v3, in which rows have a lineage.
+        erases: Whether all rows in its new files are from its own batch, as after Helios's overwrite.
         first: Whether the snapshot is the table's first.
     """
 
@@ -83,7 +83,7 @@ class Node:
 
 
 def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> Node:
-    """The node of a snapshot in a table's metadata; `commit` is the snapshot's commit on main, if it is on main."""
+    """Makes the node of a snapshot in a table's metadata; `commit` is its commit, or None if it is not on main."""
     raw = metadata.snapshot_by_id(snapshot)
     assert raw is not None  # callers ask for snapshots that the metadata has
     summary = raw.summary.additional_properties if raw.summary is not None else {}
@@ -107,7 +107,7 @@ class Walk:
         main: The retained snapshots of main, oldest first.
         manifests: The files of the snapshots.
         rows: The rows of the files.
-        past: Looks up an expired snapshot by its sequence number; returns None if no metadata file has it.
+        past: Looks up an expired snapshot by its sequence number; None if no metadata file has it.
 
     Attributes:
         start: The oldest snapshot that was read; None if there is none.
@@ -170,7 +170,7 @@ class Walk:
         if node is None:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.has_lineage or node.operation == REPLACE:
-            # The number is that of a file from before format v3, or of a compaction: not of the commit of the row.
+            # The number is that of a file from before format v3 or of a compaction, not that of the row's own commit.
             return Origin(unknown="it was moved without its row lineage, as it was before format v3")
         return Origin((node.id,))
 
@@ -187,7 +187,7 @@ class Walk:
     # each later snapshot
 
     def _step(self, node: Node, live: Mapping[Place, Row]) -> None:
-        """Compares the rows of a snapshot with those of the snapshot before."""
+        """Compares the rows of a snapshot with those of the snapshot before it."""
         gone = [version for place, version in self.state.items() if place not in live]
         new = [row for place, row in live.items() if place not in self.state]
         state = {place: version for place, version in self.state.items() if place in live}
@@ -201,7 +201,7 @@ class Walk:
         self.state = state
 
     def _written_by(self, node: Node, row: Row) -> Origin:
-        """The commit of a row that the snapshot before does not have."""
+        """The commit of a row that the snapshot before `node` does not have."""
         if row.updated is not None and row.updated != node.sequence:
             return self._by_lineage(row) or Origin((node.id,))
         if node.operation == REPLACE:
@@ -211,7 +211,7 @@ class Walk:
     def _match_by_lineage(
         self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """Moves the versions with the lineage of a new row from `gone` to `state`; returns the unmatched new rows."""
+        """Moves versions from `gone` to `state` if a new row has the same lineage. Returns the unmatched new rows."""
         unmatched = []
         by_lineage = {
             (version.row.id, version.row.updated): version for version in gone if version.row.updated is not None
@@ -230,7 +230,10 @@ class Walk:
     def _match_by_content(
         self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """Does the same by values, for rows without a lineage."""
+        """Moves versions from `gone` to `state` if a new row without lineage has the same values.
+
+        Returns the unmatched new rows.
+        """
         if not new or node.erases or not node.drops_files:
             return new
         only_moves = node.operation == REPLACE

@@ -1,4 +1,4 @@
-"""The reason why a row is in a table: its commit, what the commit read, and the key's history; without a JVM."""
+"""Explains why a row is in a table: its commit, what the commit read, and the history of its key; without a JVM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
 
 MOST = 20
-"""The largest number of rows that are explained."""
+"""The maximum number of rows that are explained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Read:
         source: The source.
         text: The span as text.
         entry: The span as in the ledger.
-        again: The current rows of the key in the source; None for a kind of source that cannot be read here.
+        again: The rows of the key that the source has now; None if this kind of source cannot be read here.
     """
 
     source: str
@@ -77,14 +77,14 @@ class Why:
         condition: The text of the condition.
         matches: The number of rows that match.
         key: The columns that identify the versions of a row; empty if the rows have no key.
-        key_from: The origin of the key, as text.
+        key_from: A text that says where the key comes from.
         commits: The retained commits of main, and the expired commits that the answer names, by snapshot.
         expired: The snapshots of expired commits, which were found in earlier metadata files.
         rows: The first matching rows, explained.
         gone: If no row matches, the earlier rows that did, newest first.
         rejected: If no row matches, the rows of the key in quarantines.
         since: The time of the oldest commit that was read; None for a table without snapshots.
-        before: The history before that time: "nothing", "expired" or "not looked at".
+        before: The state of the history before that time: "nothing", "expired" or "not looked at".
         notes: Parts of the history that could not be read, and why.
     """
 
@@ -121,7 +121,7 @@ def why(table: Table, condition: str, view: View) -> Why:
 
 
 class _Question:
-    """Finds the answer for one condition."""
+    """Finds the answer for the condition of one call of `why`."""
 
     def __init__(self, table: Table, text: str, condition: BooleanExpression, view: View) -> None:
         self._table, self._condition, self._view = table, condition, view
@@ -154,17 +154,17 @@ class _Question:
         return [node.id for node in self._known.values() if not node.has_lineage]
 
     def _expired(self, sequence: int) -> Node | None:
-        """An expired snapshot, looked up by its sequence number in earlier metadata files."""
-        found = self._earlier_metadata.with_sequence_number(sequence)
-        if found is None:
+        """Looks up an expired snapshot by its sequence number in earlier metadata files."""
+        earlier_commit = self._earlier_metadata.with_sequence_number(sequence)
+        if earlier_commit is None:
             return None
-        metadata, id = found
+        metadata, id = earlier_commit
         commit = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
         self._answer.expired.add(id)
         return node_of(metadata, id, commit)
 
     def _walk(self, condition: BooleanExpression) -> Walk:
-        """The history of the rows that match a condition.
+        """Walks through the history of the rows that match a condition.
 
         Raises:
             TooMany: Too many rows match.
@@ -205,7 +205,7 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of all versions of the rows' keys; if those are too many, of equal rows only, or else None."""
+        """The history of all versions of the rows' keys. If those are too many, that of equal rows, or else None."""
         answer = self._answer
         if answer.key:
             try:
@@ -224,7 +224,7 @@ class _Question:
         return repr([row.values[name] for name in self._answer.key])
 
     def _choose_key(self) -> None:
-        """Sets the key: the keys of a pipeline, else the identifier fields, else the columns of the condition."""
+        """Chooses the key: the keys of a pipeline, else the identifier fields, else the columns of the condition."""
         answer, schema = self._answer, self._table.iceberg.schema()
         columns = {name.lower(): name for name in schema.column_names} | {name: name for name in schema.column_names}
         candidates: list[tuple[str, Sequence[str]]] = []
@@ -296,7 +296,7 @@ class _Question:
         return again
 
     def _replayed(self, version: Version, key: Mapping[str, Any]) -> list[Rejected]:
-        """The quarantined row from which a replay wrote a row; empty for other rows."""
+        """Finds the quarantined row from which a replay wrote a row; empty for other rows."""
         writers = [self._answer.commits[id] for id in version.origin.snapshots if id in self._answer.commits]
         if len(writers) != 1 or not key or not (writers[0].pipeline or "").endswith(REPLAY):
             return []
@@ -324,7 +324,7 @@ class _Question:
     def _in_quarantine(
         self, name: str, pipelines: Sequence[str], keys: Sequence[Mapping[str, Any]], at: int | None
     ) -> list[list[Rejected]]:
-        """The rows of each key in a quarantine; a quarantine that cannot be read becomes a note."""
+        """Reads the rows of each key in a quarantine. If it cannot be read, adds a note instead."""
         try:
             quarantine = self._view.load(name)
             if quarantine is None:

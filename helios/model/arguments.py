@@ -14,22 +14,22 @@ Number = TypeVar("Number", bound="int | None")
 TimestampUnit: TypeAlias = Literal["s", "ms", "us"]
 
 TIMESTAMPS: Mapping[str, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
-"""The values of `timestamps=`, each with the unit of a JSON number that is a timestamp."""
+"""The units that `timestamps=` accepts for timestamps that are JSON numbers, each with its name in words."""
 
 RESERVED_BY_ICEBERG = ("_file", "_partition")
 """Metadata fields whose names Iceberg reserves: a table cannot have a column of that name."""
 
 
-def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
-    """The pairs of a mapping, checked: keys and values are text, and no key begins with `helios.`."""
-    check_mapping(properties, what, '{"key": "value"}')
+def text_pairs(properties: Mapping[str, str], call: str) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs of a mapping. Refuses keys and values that are not text, and keys that begin with `helios.`."""
+    check_mapping(properties, call, '{"key": "value"}')
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise DeclarationError(
-                f"{what}: {key!r}: {value!r} must both be text.", where=caller(), fix=f'write {{"{key}": "{value}"}}.'
+                f"{call}: {key!r}: {value!r} must both be text.", where=caller(), fix=f'write {{"{key}": "{value}"}}.'
             )
         if key.startswith("helios."):
-            raise DeclarationError(f"{what}: {key!r} is reserved for Helios.", where=caller(), fix="use another key.")
+            raise DeclarationError(f"{call}: {key!r} is reserved for Helios.", where=caller(), fix="use another key.")
     return tuple(properties.items())
 
 
@@ -51,7 +51,7 @@ def check_mapping(value: object, call: str, example: str) -> None:
 
 
 def listed(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a call that takes names one by one or as one list.
+    """Returns the arguments of a call that takes names one by one or as one list.
 
     Examples:
         >>> listed(("a", "b")), listed((["a", "b"],))
@@ -63,7 +63,7 @@ def listed(values: Sequence[Any]) -> tuple[Any, ...]:
 def metadata_columns(
     names: Sequence[Any], columns: Mapping[str, str], known: Iterable[str]
 ) -> tuple[tuple[str, str], ...]:
-    """The columns that `.with_metadata` adds, each with its content.
+    """Returns the columns that `.with_metadata` adds, each with the metadata field that it stores.
 
     Args:
         names: Metadata fields, one by one or as one list. They name their columns, with `_source` before a name that
@@ -75,8 +75,8 @@ def metadata_columns(
         DeclarationError: An unknown field, or no field.
 
     Examples:
-        >>> metadata_columns(["_file", "_modified"], {"came": "_arrived"}, ["_file", "_modified", "_arrived"])
-        (('_source_file', '_file'), ('_modified', '_modified'), ('came', '_arrived'))
+        >>> metadata_columns(["_file", "_modified"], {"arrived_at": "_arrived"}, ["_file", "_modified", "_arrived"])
+        (('_source_file', '_file'), ('_modified', '_modified'), ('arrived_at', '_arrived'))
     """
     fields = list(known)
     added = {f"_source{name}" if name in RESERVED_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
@@ -91,27 +91,27 @@ def metadata_columns(
     return tuple(added.items())
 
 
-def text(value: str, what: str) -> str:
-    """A text, checked: it must not be empty."""
+def text(value: str, call: str) -> str:
+    """Returns a text unchanged. Refuses other values and empty text."""
     if not isinstance(value, str) or not value.strip():
         raise DeclarationError(
-            f"{what} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or "write it in quotes."
+            f"{call} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or "write it in quotes."
         )
     return value
 
 
 def shown(value: object) -> str:
-    """A value as messages show it. The text of a PySpark Column needs a running Spark, so its class is named."""
-    return "a Column of PySpark" if _is_column(value) else repr(value)
+    """Returns a value as messages show it. A PySpark Column is named only: its text needs a running Spark."""
+    return "a Column of PySpark" if _is_pyspark_column(value) else repr(value)
 
 
-def _is_column(value: object) -> bool:
+def _is_pyspark_column(value: object) -> bool:
     return type(value).__name__ == "Column" and type(value).__module__.partition(".")[0] == "pyspark"
 
 
 def column_fix(value: object) -> str | None:
     """The fix for a PySpark Column that was passed in place of text; None for other values."""
-    if not _is_column(value):
+    if not _is_pyspark_column(value):
         return None
     return (
         'write it as Spark SQL text, "amount > 0", or with the columns of Helios: from helios import col, and '
@@ -119,58 +119,58 @@ def column_fix(value: object) -> str | None:
     )
 
 
-def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
-    """The arguments of a step, checked: each must be a text that is not empty."""
+def texts(values: Sequence[str], call: str) -> tuple[str, ...]:
+    """Returns the arguments of a step as a tuple. Refuses arguments that are not text, and empty text."""
     for value in values:
         if not isinstance(value, str) or not value.strip():
             raise DeclarationError(
-                f"{what} takes text, not {shown(value)}.",
+                f"{call} takes text, not {shown(value)}.",
                 where=caller(),
                 fix=column_fix(value) or "pass column names or SQL expressions as text.",
             )
     return tuple(values)
 
 
-def expression(value: SqlText, what: str) -> str:
-    """The text of an expression, checked: it must not be empty."""
-    return text(sql_text(value), what)
+def expression(value: SqlText, call: str) -> str:
+    """Returns the SQL text of an expression. Refuses an empty one."""
+    return text(sql_text(value), call)
 
 
-def expression_texts(values: Sequence[SqlText], what: str) -> tuple[str, ...]:
-    """The texts of the expressions of a step, checked: none may be empty."""
-    return texts([sql_text(value) for value in values], what)
+def expression_texts(values: Sequence[SqlText], call: str) -> tuple[str, ...]:
+    """Returns the SQL texts of a step's expressions. Refuses empty ones."""
+    return texts([sql_text(value) for value in values], call)
 
 
-def count(value: Number, what: str) -> Number:
-    """A positive whole number or None, checked."""
+def count(value: Number, argument: str) -> Number:
+    """Returns a positive whole number or None unchanged. Refuses other values."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise DeclarationError(f"{what}={value!r} must be a positive whole number.", where=caller())
+        raise DeclarationError(f"{argument}={value!r} must be a positive whole number.", where=caller())
     return value
 
 
 def columns_ddl(schema: str | Mapping[str, str] | None) -> str | None:
-    """Columns as Spark SQL DDL. A mapping of names to types is converted; text and None stay as they are."""
+    """Returns columns as Spark SQL DDL: converts a mapping of names to types, and returns text and None unchanged."""
     return ", ".join(f"`{name}` {kind}" for name, kind in schema.items()) if isinstance(schema, Mapping) else schema
 
 
-def flag(value: bool, what: str) -> bool:
-    """A value, checked: it must be True or False."""
+def flag(value: bool, call: str) -> bool:
+    """Returns True or False unchanged. Refuses other values."""
     if not isinstance(value, bool):
-        raise DeclarationError(f"{what} takes True or False, not {value!r}.", where=caller())
+        raise DeclarationError(f"{call} takes True or False, not {value!r}.", where=caller())
     return value
 
 
-def one_of(value: Word, known: Iterable[str], what: str) -> Word:
-    """A name, checked: it must be one of the known names."""
+def one_of(value: Word, known: Iterable[str], call: str) -> Word:
+    """Returns a name unchanged. Refuses a name that is not one of the known names."""
     names = tuple(known)
     if value not in names:
-        raise DeclarationError(f"{what}({value!r}) is unknown. {near_miss(str(value), names)}", where=caller())
+        raise DeclarationError(f"{call}({value!r}) is unknown. {near_miss(str(value), names)}", where=caller())
     return value
 
 
-def key_columns(keys: Sequence[str | Sequence[str]], what: str) -> tuple[str, ...]:
-    """Key columns, checked: at least one, each once."""
-    named = tuple(text(key, what) for key in listed(keys))
+def key_columns(keys: Sequence[str | Sequence[str]], call: str) -> tuple[str, ...]:
+    """Returns the names of key columns. Refuses an empty list, and a name that occurs twice."""
+    named = tuple(text(key, call) for key in listed(keys))
     if not named or len({key.lower() for key in named}) != len(named):
-        raise DeclarationError(f"{what} needs key columns, each once.", where=caller(), fix=f'write {what}("id").')
+        raise DeclarationError(f"{call} needs key columns, each once.", where=caller(), fix=f'write {call}("id").')
     return named

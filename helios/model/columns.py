@@ -1,4 +1,4 @@
-"""Columns that sources add to their rows."""
+"""Names of the columns that sources add to their rows."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ POSITION = "__helios_position"
 """Hidden column with a row's source position: it orders rows that are otherwise equal."""
 
 LOG, GONE = "__helios_log", "__helios_gone"
-"""Hidden columns of a change: its order in the database's log, and whether it deletes the row."""
+"""Hidden columns of a change in a database: its position in the database's log, and whether it deletes the row."""

@@ -51,7 +51,9 @@ class DataFiles:
     distributes: Distribution | None = None
 
     def tune(self, profile: ProfileName) -> Self:
-        """Sets the rows of a batch, the time between batches and the file size; an explicit call for one overrides it.
+        """Sets the rows of a batch, the time between batches and the file size together.
+
+        An explicit `flush` or `target_file_size` overrides the value of the profile.
 
         Args:
             profile: "low_latency" (1,000 rows, 10 s, 32 MB), "balanced" (10,000, 60 s, 128 MB) or "high_throughput"
@@ -94,5 +96,5 @@ class DataFiles:
 
     @property
     def bytes_per_file(self) -> int | None:
-        """The declared target file size; None if none is declared: an existing table keeps its own."""
+        """The declared target file size; None if none is declared, so that an existing table keeps its own."""
         return self.file_size or (self.profile.file_size if self.profile else None)

@@ -1,4 +1,4 @@
-"""The calls of declared values into the layers above them, which this layer must not import."""
+"""Connects declared values to the planner and the runs, which this package must not import."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """The calls of declared values into the upper layers; `helios/__init__.py` provides them.
+    """The planner and the runs, as declared values call them. `helios/__init__.py` provides the implementation.
 
-    `schema` returns None if the columns are known only at run. `frame` returns the columns of a pandas, Polars or
-    Arrow frame as Spark SQL DDL, and its rows.
+    The arguments of `run` are those of `Pipeline.run`. `schema` returns None if the columns are known only at run.
+    `frame` returns the columns of a pandas, Polars or Arrow frame as Spark SQL DDL, and its rows.
     """
 
     def check(self, pipeline: Pipeline) -> None: ...

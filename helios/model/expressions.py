@@ -21,13 +21,13 @@ Value: TypeAlias = "Expression | bool | int | float | Decimal | str | date | Non
 SqlText: TypeAlias = "str | Expression"
 """A Spark SQL expression: as text, or as a value."""
 
-BINDING = {"Mul": 2, "Div": 2, "Mod": 2, "Add": 1, "Sub": 1}
-"""The precedence of operators, by sqlglot's class names; an operand with another operator gets parentheses."""
+PRECEDENCE = {"Mul": 2, "Div": 2, "Mod": 2, "Add": 1, "Sub": 1}
+"""The precedence of operators, by sqlglot's class names. All other operators have precedence 0."""
 HIGHEST = 9
-"""Above every precedence: each operand with an operator gets parentheses."""
+"""A precedence above all operators: with it, every operand that has an operator gets parentheses."""
 
-LONG = 1 << 63
-"""The first whole number that is a decimal in Spark, not a long."""
+LONG_END = 1 << 63
+"""The smallest positive whole number that does not fit a long, so that it is a decimal in Spark."""
 
 
 class Expression:
@@ -72,54 +72,54 @@ class Expression:
     # arithmetic
 
     def __add__(self, other: Value) -> Expression:
-        return self._binary("Add", other)
+        return self._operation("Add", other)
 
     def __radd__(self, other: Value) -> Expression:
-        return lit(other)._binary("Add", self)
+        return lit(other)._operation("Add", self)
 
     def __sub__(self, other: Value) -> Expression:
-        return self._binary("Sub", other)
+        return self._operation("Sub", other)
 
     def __rsub__(self, other: Value) -> Expression:
-        return lit(other)._binary("Sub", self)
+        return lit(other)._operation("Sub", self)
 
     def __mul__(self, other: Value) -> Expression:
-        return self._binary("Mul", other)
+        return self._operation("Mul", other)
 
     def __rmul__(self, other: Value) -> Expression:
-        return lit(other)._binary("Mul", self)
+        return lit(other)._operation("Mul", self)
 
     def __truediv__(self, other: Value) -> Expression:
-        return self._binary("Div", other)
+        return self._operation("Div", other)
 
     def __rtruediv__(self, other: Value) -> Expression:
-        return lit(other)._binary("Div", self)
+        return lit(other)._operation("Div", self)
 
     def __mod__(self, other: Value) -> Expression:
-        return self._binary("Mod", other)
+        return self._operation("Mod", other)
 
     def __neg__(self) -> Expression:
-        return Expression(_nodes().Neg(this=_wrapped(self._node)))
+        return Expression(_nodes().Neg(this=_parenthesized(self._node)))
 
     # conditions
 
     def __eq__(self, other: Value) -> Expression:  # type: ignore[override]
-        return self._compared("EQ", other)
+        return self._comparison("EQ", other)
 
     def __ne__(self, other: Value) -> Expression:  # type: ignore[override]
-        return self._compared("NEQ", other)
+        return self._comparison("NEQ", other)
 
     def __lt__(self, other: Value) -> Expression:
-        return self._compared("LT", other)
+        return self._comparison("LT", other)
 
     def __le__(self, other: Value) -> Expression:
-        return self._compared("LTE", other)
+        return self._comparison("LTE", other)
 
     def __gt__(self, other: Value) -> Expression:
-        return self._compared("GT", other)
+        return self._comparison("GT", other)
 
     def __ge__(self, other: Value) -> Expression:
-        return self._compared("GTE", other)
+        return self._comparison("GTE", other)
 
     def __and__(self, other: Value) -> Expression:
         return Expression(_nodes().and_(self._node.copy(), lit(other)._node.copy()))
@@ -131,29 +131,29 @@ class Expression:
         return Expression(_nodes().not_(self._node.copy()))
 
     def isin(self, *values: Value) -> Expression:
-        """True if it equals one of the values, given one by one or as one list."""
+        """True if the expression equals one of the values, which are given one by one or as one list."""
         listed = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
         nodes = [lit(value)._node.copy() for value in listed]
         if not nodes:
             raise DeclarationError("isin() needs at least one value.", where=caller())
-        return Expression(_nodes().In(this=_wrapped(self._node), expressions=nodes))
+        return Expression(_nodes().In(this=_parenthesized(self._node), expressions=nodes))
 
     def between(self, low: Value, high: Value) -> Expression:
-        """True if it lies between two values, both included."""
-        low_node, high_node = _wrapped(lit(low)._node), _wrapped(lit(high)._node)
-        return Expression(_nodes().Between(this=_wrapped(self._node), low=low_node, high=high_node))
+        """True if the expression lies between two values, both included."""
+        low_node, high_node = _parenthesized(lit(low)._node), _parenthesized(lit(high)._node)
+        return Expression(_nodes().Between(this=_parenthesized(self._node), low=low_node, high=high_node))
 
     def is_null(self) -> Expression:
-        """True if it is null."""
-        return Expression(_nodes().Is(this=_wrapped(self._node), expression=_nodes().Null()))
+        """True if the expression is null."""
+        return Expression(_nodes().Is(this=_parenthesized(self._node), expression=_nodes().Null()))
 
     def is_not_null(self) -> Expression:
-        """True if it is not null."""
+        """True if the expression is not null."""
         return ~self.is_null()
 
     def like(self, pattern: str) -> Expression:
-        """True if it matches a SQL pattern with `%` and `_`."""
-        return self._binary("Like", pattern)
+        """True if the expression matches a SQL pattern with `%` and `_`."""
+        return self._operation("Like", pattern)
 
     # types and names
 
@@ -171,30 +171,30 @@ class Expression:
         """Names the expression, for `select`: `(col("price") * col("qty")).alias("total")`."""
         return Expression(_nodes().alias_(self._node.copy(), _identifier(name)))
 
-    def _binary(self, kind: str, other: Value) -> Expression:
-        node_class, precedence = getattr(_nodes(), kind), BINDING.get(kind, 0)
-        left, right = _wrapped(self._node, precedence or 1), _wrapped(lit(other)._node, precedence + 1)
+    def _operation(self, operator: str, other: Value) -> Expression:
+        node_class, precedence = getattr(_nodes(), operator), PRECEDENCE.get(operator, 0)
+        left, right = _parenthesized(self._node, precedence or 1), _parenthesized(lit(other)._node, precedence + 1)
         return Expression(node_class(this=left, expression=right))
 
-    def _compared(self, kind: str, other: Value) -> Expression:
+    def _comparison(self, operator: str, other: Value) -> Expression:
         if other is None:
             raise DeclarationError(
                 f"{self} is compared with None, and nothing equals null in SQL.",
                 where=caller(),
                 fix="write .is_null() or .is_not_null().",
             )
-        return self._binary(kind, other)
+        return self._operation(operator, other)
 
 
 def col(name: str) -> Expression:
-    """A column, or a field of a struct: `col("address.city")`. A name that has a dot takes backticks: col("`a.b`").
+    """A column, or a field of a struct: `col("address.city")`. A name with a dot needs backticks: col("`a.b`").
 
     Raises:
         DeclarationError: The name is not text, or empty.
     """
     if not isinstance(name, str) or not name.strip() or name.strip() == "*":
         raise DeclarationError(f"col({name!r}) needs the name of a column.", where=caller())
-    parts = _parts(name)
+    parts = _path_parts(name)
     nodes = _nodes()
     first = nodes.Column(this=_identifier(parts[0]))
     return Expression(nodes.Dot.build([first, *map(_identifier, parts[1:])]) if parts[1:] else first)
@@ -217,10 +217,10 @@ def lit(value: Value) -> Expression:
         return Expression(nodes.Boolean(this=value))
     if isinstance(value, str):
         return Expression(nodes.Literal.string(value))
-    if isinstance(value, int) and -LONG <= value < LONG:
-        return Expression(_number(abs(value), value < 0))
+    if isinstance(value, int) and -LONG_END <= value < LONG_END:
+        return Expression(_number_literal(abs(value), value < 0))
     if isinstance(value, Decimal) and value.is_finite():
-        return Expression(_number(f"{abs(value):f}", value.is_signed() and value != 0))
+        return Expression(_number_literal(f"{abs(value):f}", value.is_signed() and value != 0))
     if isinstance(value, float):
         text = repr(value) if math.isfinite(value) else str(value)
         return Expression(nodes.cast(nodes.Literal.string(text), "double"))
@@ -245,15 +245,15 @@ class _Functions:
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *arguments: _called(name.rstrip("_"), arguments)
+        return lambda *arguments: _function_call(name.rstrip("_"), arguments)
 
 
 fn = _Functions()
-"""Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`. A text among the
-arguments is refused, since it could mean a column or a value: write `col("a")` or `lit("a")`."""
+"""Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`. Text as an
+argument is refused, since it could mean a column or a value: write `col("a")` or `lit("a")`."""
 
 
-def _called(name: str, arguments: tuple[Any, ...]) -> Expression:
+def _function_call(name: str, arguments: tuple[Any, ...]) -> Expression:
     nodes = _nodes()
     argument_nodes = []
     for argument in arguments:
@@ -281,16 +281,16 @@ def _nodes() -> Any:
     return exp
 
 
-def _number(digits: object, negative: bool) -> Any:
+def _number_literal(digits: object, negative: bool) -> Any:
     literal = _nodes().Literal.number(str(digits))
     return _nodes().Neg(this=literal) if negative else literal
 
 
-def _wrapped(node: Any, least: int = HIGHEST) -> Any:
-    """A copy of an operand, in parentheses if it has an operator of a lower precedence than `least`."""
+def _parenthesized(node: Any, min_precedence: int = HIGHEST) -> Any:
+    """Copies an operand, in parentheses if its operator has a lower precedence than `min_precedence`."""
     nodes = _nodes()
     compound = isinstance(node, (nodes.Binary, nodes.Not, nodes.In, nodes.Between, nodes.Neg, nodes.Alias))
-    if not compound or isinstance(node, nodes.Dot) or BINDING.get(type(node).__name__, 0) >= least:
+    if not compound or isinstance(node, nodes.Dot) or PRECEDENCE.get(type(node).__name__, 0) >= min_precedence:
         return node.copy()
     return nodes.Paren(this=node.copy())
 
@@ -303,8 +303,8 @@ def _identifier(name: str) -> Any:
     return _nodes().to_identifier(name, quoted=not plain)
 
 
-def _parts(name: str) -> list[str]:
-    """The names of a path, split at the dots outside of backticks."""
+def _path_parts(name: str) -> list[str]:
+    """Splits a dotted name at the dots that are outside of backticks."""
     parts, quoted = [""], False
     for char in name:
         if char == "`":

@@ -1,4 +1,4 @@
-"""`source >> step >> sink`: how declared values compose. Every `>>` returns a new value."""
+"""Composes declared values into pipelines: `source >> step >> sink`. Every `>>` returns a new value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.errors import DeclarationError
 from helios.model.call import Call, Function
 from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
-from helios.model.html import Shown
+from helios.model.html import NotebookView
 from helios.model.step import Node, Step
 from helios.model.target import Target
 from helios.model.values import Identifier, caller, is_pipeline_name
@@ -30,7 +30,7 @@ DEFAULT_POLL = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Transform(LikeDataFrame, Node):
-    """A chain of steps without a source; reusable in any number of pipelines."""
+    """A chain of steps without a source. It can be used in any number of pipelines."""
 
     steps: tuple[Step, ...]
 
@@ -41,13 +41,13 @@ class Transform(LikeDataFrame, Node):
     def __rshift__(self, other: Any) -> Transform:
         following = as_transform(other)
         if following is None:
-            raise wrong(self, other, "a transform takes another transform or a callable; a sink needs a source first")
+            raise misfit(self, other, "a transform takes another transform or a callable; a sink needs a source first")
         return Transform(steps=self.steps + following.steps)
 
     def __rrshift__(self, other: Function) -> Transform:
         first = as_transform(other)
         if first is None:
-            raise wrong(other, self, "only a source, a stream or a step can come before a step")
+            raise misfit(other, self, "only a source, a stream or a step can come before a step")
         return Transform(steps=first.steps + self.steps)
 
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Transform(LikeDataFrame, Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow(Shown, LikeDataFrame, Node):
+class Flow(NotebookView, LikeDataFrame, Node):
     """A flow of rows: a source, or a source followed by steps."""
 
     @property
@@ -81,10 +81,10 @@ class Flow(Shown, LikeDataFrame, Node):
         if isinstance(other, (list, tuple)):
             not_sinks = [value for value in other if not isinstance(value, Sink)]
             if not_sinks or not other:
-                raise wrong(self, not_sinks[0] if not_sinks else other, "a fan-out is a list of sinks")
+                raise misfit(self, not_sinks[0] if not_sinks else other, "a fan-out is a list of sinks")
             return Pipelines(Pipeline(stream=stream, sink=sink) for sink in other)
         if (following := as_transform(other)) is None:
-            raise wrong(self, other, "after a source comes a step, a callable from DataFrame to DataFrame, or a sink")
+            raise misfit(self, other, "after a source comes a step, a callable from DataFrame to DataFrame, or a sink")
         return replace(stream, tail=stream.tail + following.steps)
 
     def text(self) -> str:
@@ -98,24 +98,24 @@ class Flow(Shown, LikeDataFrame, Node):
         return engine().schema(self)
 
     def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
-        """The first `n` rows, read as a batch; starts Spark, or uses the given session."""
+        """Reads the first `n` rows as a batch. Starts Spark, or uses the given session."""
         return engine().preview(self, n, spark)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Flow):
-    """A source of rows; the concrete ones are in the module of their system.
+    """A source of rows. Each kind of source has its own package in `helios.sources`.
 
     Attributes:
-        kind: The name of the source's kind, in plans and commit summaries.
+        kind: The kind of the source, as plans and commit summaries name it.
         comparable: Whether two equal declarations read the same rows; rows in memory may differ.
-        names_tables: Whether its rows may be changes of several tables, each with the name of its table.
-        commits_in_positions: Whether a row's position begins with the number of its commit; 0 where that is unknown.
+        names_tables: Whether its rows may be changes of several tables; each row then has the name of its table.
+        commits_in_positions: Whether a row's position begins with the number of its commit, 0 if that is unknown.
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
         conditions: SQL conditions; only rows that meet all of them are read.
-        declared_schema: Columns and types as Spark SQL DDL; None if the source knows its own.
+        declared_schema: Columns and types as Spark SQL DDL; None if the script declares none.
     """
 
     kind: ClassVar[str] = ""
@@ -155,12 +155,12 @@ class Source(Flow):
 
     @property
     def carries_order(self) -> bool:
-        """True if the rows are changes with their own order and deletes: an upsert then declares neither."""
+        """True if the rows are changes that carry their order and their deletes, so that an upsert declares neither."""
         return False
 
     @property
     def carried_keys(self) -> tuple[str, ...] | None:
-        """The declared key columns of rows that carry their order; None if the rows themselves name them."""
+        """The declared key columns of rows that carry their order; None if the rows themselves name their keys."""
         return ()
 
     @property
@@ -170,20 +170,20 @@ class Source(Flow):
 
     @property
     def takes_predicates(self) -> bool:
-        """True if the scan takes predicates: files without a matching row are then not opened."""
+        """True if predicates are pushed to the scan, so that files without a matching row are not opened."""
         return False
 
     @property
     def no_past(self) -> str | None:
-        """Why earlier states cannot be read, worded to follow the source's name in a message; None if they can."""
+        """The reason why earlier states cannot be read, worded to follow the source's name; None if they can be."""
         return "keeps no earlier states"
 
     def elsewhere(self, folder: str) -> Source | None:
-        """The same source over the files of another folder, read once; None for a source that reads no files."""
+        """This source, but it reads the files of another folder once; None for a source that reads no files."""
         return None
 
     def overlaps(self, folder: str) -> bool:
-        """Whether a folder is the source's own, lies in it or contains it; False for a source that reads no files."""
+        """True if a folder is the source's own, lies in it or contains it; False for a source that reads no files."""
         return False
 
     @property
@@ -231,7 +231,7 @@ class Source(Flow):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        """The transformations that the source makes, as texts. A changed text counts as a changed step."""
+        """The transformations that the source itself makes, as texts. A changed text counts as a changed step."""
         return ()
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
@@ -239,7 +239,7 @@ class Source(Flow):
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that `plan --json` adds to kind, name and schema; `found` has the results of compiling."""
+        """The values that `plan --json` shows besides kind, name and schema; `found` has the results of compiling."""
         return {}
 
     def label(self) -> str:
@@ -249,7 +249,7 @@ class Source(Flow):
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(Flow):
-    """A source followed by steps; reusable in any number of pipelines."""
+    """A source followed by steps. It can be used in any number of pipelines."""
 
     start: Source
     tail: tuple[Step, ...] = ()
@@ -265,20 +265,20 @@ class Stream(Flow):
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Target, LikeWriter, Node):
-    """The target of rows; the concrete ones are in the module of their system."""
+    """The target of rows, such as an Iceberg table, a topic or standard output."""
 
     def label(self) -> str:
         raise NotImplementedError
 
     def __rshift__(self, other: Never) -> NoReturn:
-        raise wrong(self, other, "a sink ends a pipeline", fix="fan out with `stream >> [sink_a, sink_b]`.")
+        raise misfit(self, other, "a sink ends a pipeline", fix="fan out with `stream >> [sink_a, sink_b]`.")
 
     def __rrshift__(self, other: Never) -> NoReturn:
-        raise wrong(other, self, "only a source or a stream flows into a sink")
+        raise misfit(other, self, "only a source or a stream flows into a sink")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline(Shown, Node):
+class Pipeline(NotebookView, Node):
     """A stream and its sink, ready to check, plan and run."""
 
     stream: Stream
@@ -296,15 +296,15 @@ class Pipeline(Shown, Node):
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
         """
-        for given, former in ((name, False), (was, True)):
-            if given is not None and not is_pipeline_name(given, former=former):
+        for text, is_former in ((name, False), (was, True)):
+            if text is not None and not is_pipeline_name(text, former=is_former):
                 raise DeclarationError(
-                    f"{given!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
+                    f"{text!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
                 )
         return replace(self, name=name, was=was)
 
     def __rshift__(self, other: Never) -> NoReturn:
-        raise wrong(self, other, "a pipeline is complete", fix="fan out with `stream >> [sink_a, sink_b]`.")
+        raise misfit(self, other, "a pipeline is complete", fix="fan out with `stream >> [sink_a, sink_b]`.")
 
     def text(self) -> str:
         return f"{self.stream.text()} >> {self.sink.label()}"
@@ -318,7 +318,7 @@ class Pipeline(Shown, Node):
         return self.stream.preview(n, spark)
 
     def check(self) -> None:
-        """Finds every problem without a JVM; raises `CheckFailed` with all of them."""
+        """Finds every problem without a JVM, and raises `CheckFailed` with all of them."""
         engine().check(self)
 
     def plan(self) -> Plan:
@@ -344,11 +344,11 @@ class Pipeline(Shown, Node):
         return engine().run(self, once, spark, again, [beside] if isinstance(beside, str) else list(beside))
 
 
-class Pipelines(Shown, tuple[Pipeline, ...]):
+class Pipelines(NotebookView, tuple[Pipeline, ...]):
     """The result of a fan-out: one pipeline per sink."""
 
     def __rshift__(self, other: Never) -> NoReturn:
-        raise wrong(self, other, "pipelines are complete")
+        raise misfit(self, other, "pipelines are complete")
 
 
 def as_step(step: Step) -> Transform:
@@ -357,22 +357,22 @@ def as_step(step: Step) -> Transform:
 
 
 def step(function: Function) -> Transform:
-    """Makes a step of a callable, so that it can come first: `step(clean) >> where("x > 0")`."""
+    """Wraps a callable in a step, so that it can come first: `step(clean) >> where("x > 0")`."""
     if not callable(function):
         raise DeclarationError(f"step({function!r}) is not callable.", where=caller(), fix="pass a function.")
     return as_step(Call(function=function))
 
 
 def as_transform(other: Any) -> Transform | None:
-    """A transform as it is, a callable as a transform of one step; None for anything else."""
+    """Returns a transform unchanged, or a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
     is_function = callable(other) and not isinstance(other, type)
     return as_step(Call(function=other)) if is_function else None
 
 
-def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
-    """The error of two values that do not compose."""
+def misfit(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
+    """The error for two values that do not compose."""
     fix = fix or "compose as `source >> step >> ... >> sink`."
     return DeclarationError(f"{describe(left)} >> {describe(right)} does not compose: {why}.", where=caller(), fix=fix)
 
@@ -391,7 +391,7 @@ def describe(value: Any) -> str:
 
 
 def flows(flow: Flow) -> Iterator[Flow]:
-    """The flow itself, then the flows that it joins or unites with, depth first."""
+    """The flow itself, then the flows that its joins and unions read, depth first."""
     yield flow
     for step in flow.steps:
         if isinstance(inner := getattr(step, "other", None), Flow):

@@ -1,4 +1,4 @@
-"""Calls that users know from PySpark, and the same calls in Helios."""
+"""Answers calls that users know from PySpark with the call to write in Helios."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS: Mapping[str, str] = {
     "collect": ".preview(20), or a Memory.sink",
     "toPandas": ".preview(20).to_pandas()",
 }
-"""Methods of a DataFrame, each with the same call in Helios."""
+"""Methods of a DataFrame, each with the text to write in Helios instead."""
 
 SINK: Mapping[str, str] = {
     "order_by": 'it as an argument: .upsert("id", order_by="updated_at")',
@@ -58,7 +58,7 @@ SINK: Mapping[str, str] = {
     "option": ".table_properties({...})",
     "tableProperty": ".table_properties({...})",
 }
-"""Calls of a DataFrameWriter, and arguments of a sink that users write as calls; each with the call to write."""
+"""Calls of a DataFrameWriter, and arguments that users write as calls, each with the text to write instead."""
 
 
 class UnknownCall(DeclarationError, AttributeError):
@@ -66,7 +66,7 @@ class UnknownCall(DeclarationError, AttributeError):
 
 
 class LikeDataFrame:
-    """An object with steps: it refuses a method that only a DataFrame has, and names the step that does the same."""
+    """Base of flows and steps: refuses a method that only a DataFrame has, and names the step that does the same."""
 
     if not TYPE_CHECKING:  # an unknown name is an error of the type checker
 
@@ -75,7 +75,7 @@ class LikeDataFrame:
 
 
 class LikeWriter:
-    """A sink: it refuses a method that only a DataFrameWriter has, and names the call to use."""
+    """Base of sinks: refuses a method that only a DataFrameWriter has, and names the call to use."""
 
     if not TYPE_CHECKING:
 
@@ -84,10 +84,10 @@ class LikeWriter:
 
 
 def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:
-    """Raises the error of a method that does not exist.
+    """Raises the error for a method that does not exist.
 
     Raises:
-        UnknownCall: Names the call that does the same, or the method with the most similar name.
+        UnknownCall: The message names the call that does the same, or the method with the most similar name.
         AttributeError: The name begins with `_`, or a property of that name has failed.
     """
     if name.startswith("_"):
@@ -95,13 +95,13 @@ def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:
     if hasattr(type(value), name):  # a property, which has raised an AttributeError
         raise AttributeError(f"{type(value).__name__}.{name} is not known yet", name=name, obj=value)
     try:
-        what = value.label() if hasattr(type(value), "label") else value.text()
+        receiver = value.label() if hasattr(type(value), "label") else value.text()
     except AttributeError:
-        what = type(value).__name__
+        receiver = type(value).__name__
     fix = known.get(name)
     # Not every sink has the method that the fix calls.
     called = re.match(r"(?:it as an argument: )?\.(\w+)\(", fix or "")
     if fix is not None and (called is None or hasattr(type(value), called[1])):
-        raise UnknownCall(f"{what} has no .{name}().", where=caller(), fix=f"write {fix}.")
+        raise UnknownCall(f"{receiver} has no .{name}().", where=caller(), fix=f"write {fix}.")
     methods = [m for m in dir(type(value)) if not m.startswith("_") and callable(getattr(type(value), m, None))]
-    raise UnknownCall(f"{what} has no .{name}(). {near_miss(name, methods)}", where=caller())
+    raise UnknownCall(f"{receiver} has no .{name}(). {near_miss(name, methods)}", where=caller())

@@ -18,12 +18,12 @@ CELL = f"text-align:left;vertical-align:top;padding:2px 10px 2px 0;border-bottom
 BOX = f"display:inline-block;border:1px solid {GREY};padding:2px 8px;margin:2px 0"
 ROUND = f"{BOX};border-radius:12px"
 """The style of sources and sinks; the boxes of steps have square corners."""
-LONGEST = 200
-"""The most characters of a value or of a step that are shown."""
+MAX_LENGTH = 200
+"""The maximum number of characters of a value or a step that are shown."""
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
-    """A table; every text is escaped, and `None` is shown as null.
+    """A table as HTML. Every text is escaped, and `None` is shown as null.
 
     Examples:
         >>> "&lt;b&gt;" in table(["id"], [["<b>"]])
@@ -33,9 +33,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], caption: str
     body = "".join(
         f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{_cell(v)}</td>' for v in row)}</tr>" for row in rows
     )
-    shown = f'<caption style="text-align:left;font-weight:bold">{escape(caption)}</caption>' if caption else ""
+    caption_html = f'<caption style="text-align:left;font-weight:bold">{escape(caption)}</caption>' if caption else ""
     header = f"<thead><tr>{head}</tr></thead>" if headers else ""
-    return f'<table style="border-collapse:collapse;color:inherit">{shown}{header}<tbody>{body}</tbody></table>'
+    return f'<table style="border-collapse:collapse;color:inherit">{caption_html}{header}<tbody>{body}</tbody></table>'
 
 
 def _cell(value: object) -> str:
@@ -43,8 +43,8 @@ def _cell(value: object) -> str:
 
 
 def short(text: str) -> str:
-    """A text, cut to `LONGEST` characters."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    """A text, shortened to at most `MAX_LENGTH` characters."""
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
 
 
 def facts(caption: str, values: Mapping[str, object]) -> str:
@@ -52,8 +52,8 @@ def facts(caption: str, values: Mapping[str, object]) -> str:
     return table([], [(name, value) for name, value in values.items() if value not in (None, "", [], ())], caption)
 
 
-class Shown:
-    """A flow, a pipeline or several pipelines, each shown in a notebook by its graph and its columns."""
+class NotebookView:
+    """Base of flows and pipelines: a notebook shows them as a graph with their columns."""
 
     def _repr_html_(self) -> str:
         if isinstance(self, tuple):
@@ -67,13 +67,13 @@ class Shown:
 
 
 def _graph(flow: Flow) -> str:
-    """The boxes of a flow; a flow that a step joins or unites follows the step in parentheses."""
+    """The boxes of a flow. A flow that a join or union reads follows its step in parentheses."""
     parts = [_box(flow.source.label(), ROUND)]
     for step in flow.steps:
         other = getattr(step, "other", None)
-        beside = f" with ({_graph(other)})" if other is not None else ""
+        joined_flow = f" with ({_graph(other)})" if other is not None else ""
         text = getattr(step, "short", None) or ("union" if other is not None else step.text())
-        parts.append(f"{_box(text, BOX)}{beside}")
+        parts.append(f"{_box(text, BOX)}{joined_flow}")
     return " &rarr; ".join(parts)
 
 

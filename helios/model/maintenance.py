@@ -1,4 +1,4 @@
-"""The maintenance that `.maintain(...)` of a sink requests."""
+"""The maintenance of a table that `.maintain(...)` of a sink declares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.errors import DeclarationError
 from helios.model.values import caller, duration, show_seconds, size
 
 ORPHAN_SECONDS = 86400.0
-"""The least age of an orphan file, as in Iceberg's procedure: a younger file may be part of a commit under way."""
+"""The minimum age of an orphan file, as in Iceberg's procedure: a younger file may belong to an unfinished commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ def maintenance(
     orphans: float | str | timedelta | None = None,
     readers: Sequence[str] = (),
 ) -> Maintenance:
-    """The settings as a user writes them.
+    """Checks the arguments of `.maintain(...)`, and returns them as a `Maintenance`.
 
     Args:
         compact: Rewrites small files: True for the table's target size, or a size such as "512MB".
@@ -76,20 +76,20 @@ def maintenance(
     return settings
 
 
-def orphan_age(value: float | str | timedelta, what: str) -> float:
-    """The age in seconds at which a file that no snapshot names is an orphan.
+def orphan_age(value: float | str | timedelta, name: str) -> float:
+    """Returns the age in seconds from which a file that no snapshot names counts as an orphan.
 
     Args:
         value: Seconds, text such as "3d", or a timedelta.
-        what: The name of the argument, for the error.
+        name: The name of the argument, for the error.
 
     Raises:
         DeclarationError: The value is not a duration, or is less than a day.
     """
-    seconds = duration(value, what)
+    seconds = duration(value, name)
     if seconds < ORPHAN_SECONDS:
         raise DeclarationError(
-            f"{what}={value!r}: a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a commit under way.",
+            f"{name}={value!r}: a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a commit under way.",
             where=caller(),
             fix='write "3d".',
         )

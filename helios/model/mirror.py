@@ -20,7 +20,7 @@ SchemaChange: TypeAlias = Literal["fail", "snapshot", "keep"]
 SCHEMA_CHANGES = ("fail", "snapshot", "keep")
 
 ANY_TABLE = "*"
-"""The table name in the identifier of a mirror, which stands for every table of the namespace."""
+"""In the identifier of a mirror, this table name stands for every table of the namespace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class MirrorSink(IcebergSink):
 
     Attributes:
         names: The pattern of the tables' names, with the fields `{table}`, `{schema}`, `{db}` and `{prefix}`.
-        atomic: Whether all tables of a batch change in one commit of the catalog.
+        atomic: Whether one commit of the catalog changes all tables of a batch.
         schema_change: The policy for changes of columns or names that the database's log does not fully describe:
             "fail", "snapshot" or "keep".
     """
@@ -74,62 +74,65 @@ class MirrorSink(IcebergSink):
         """
         return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
-    # refused calls: they need one schema or one key for all tables
+    # calls that need one schema or one key for all tables: they are refused
 
     def append(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused, as all write modes are: each table is upserted by its own key."""
-        raise _keyed("append")
+        """Always raises `DeclarationError`, as all write modes do: each table is upserted by its own key."""
+        raise _own_key_error("append")
 
     def overwrite(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _keyed("overwrite")
+        """Always raises `DeclarationError`."""
+        raise _own_key_error("overwrite")
 
     def overwrite_partitions(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _keyed("overwrite_partitions")
+        """Always raises `DeclarationError`."""
+        raise _own_key_error("overwrite_partitions")
 
     def upsert(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused: a mirror always upserts, by the key of each table."""
-        raise _keyed("upsert")
+        """Always raises `DeclarationError`: a mirror always upserts, by the key of each table."""
+        raise _own_key_error("upsert")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _keyed("delete")
+        """Always raises `DeclarationError`."""
+        raise _own_key_error("delete")
 
     def merge_sql(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _keyed("merge_sql")
+        """Always raises `DeclarationError`."""
+        raise _own_key_error("merge_sql")
 
     def partition_by(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused: the tables have different columns. An existing empty table keeps its partitioning."""
-        raise _one_table("partition_by", "create the table with its partitioning before the mirror begins")
+        """Always raises `DeclarationError`: the tables have different columns.
+
+        An existing empty table keeps its partitioning.
+        """
+        raise _single_table_error("partition_by", "create the table with its partitioning before the mirror begins")
 
     def sort_by(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("sort_by", "give the table its sort order with `ALTER TABLE ... WRITE ORDERED BY`")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("sort_by", "give the table its sort order with `ALTER TABLE ... WRITE ORDERED BY`")
 
     def renames(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("renames")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("renames")
 
     def drops(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("drops")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("drops")
 
     def branch(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("branch")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("branch")
 
     def audit(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("audit")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("audit")
 
     def publish(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused."""
-        raise _one_table("publish")
+        """Always raises `DeclarationError`."""
+        raise _single_table_error("publish")
 
     def route(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused: the changes themselves name their tables."""
+        """Always raises `DeclarationError`: each change names its table."""
         raise DeclarationError(
             "Iceberg.mirror() takes no .route(): each change names its table.",
             where=caller(),
@@ -137,7 +140,7 @@ class MirrorSink(IcebergSink):
         )
 
 
-def _keyed(call: str) -> DeclarationError:
+def _own_key_error(call: str) -> DeclarationError:
     return DeclarationError(
         f"Iceberg.mirror() takes no .{call}(): each table is upserted by the key of its own records, in the order of "
         "the database's log.",
@@ -146,17 +149,19 @@ def _keyed(call: str) -> DeclarationError:
     )
 
 
-def _one_table(call: str, instead: str = "") -> DeclarationError:
-    own = f'give that table a pipeline of its own: Cdc.debezium(...) >> Iceberg.sink("ns.t").upsert().{call}(...).'
+def _single_table_error(call: str, instead: str = "") -> DeclarationError:
+    own_pipeline = (
+        f'give that table a pipeline of its own: Cdc.debezium(...) >> Iceberg.sink("ns.t").upsert().{call}(...).'
+    )
     return DeclarationError(
         f"Iceberg.mirror() takes no .{call}(): it writes many tables, each with its own columns.",
         where=caller(),
-        fix=f"{instead}, or {own}" if instead else own,
+        fix=f"{instead}, or {own_pipeline}" if instead else own_pipeline,
     )
 
 
 def table_names(value: str) -> str:
-    """The pattern of the tables' names, checked.
+    """Returns the pattern of the tables' names unchanged, after a check.
 
     Raises:
         DeclarationError: The pattern has no `{table}`, or a field that is not in `PARTS`.
@@ -165,7 +170,7 @@ def table_names(value: str) -> str:
         >>> table_names("{schema}_{table}")
         '{schema}_{table}'
     """
-    wrong = DeclarationError(
+    error = DeclarationError(
         f"Iceberg.mirror(names={value!r}): a pattern has {{table}}, may have {{schema}}, {{db}} and {{prefix}}, and "
         "has only letters, digits, '_' and '-' between them.",
         where=caller(),
@@ -174,10 +179,10 @@ def table_names(value: str) -> str:
     try:
         parts = list(string.Formatter().parse(text(value, "names=")))
     except ValueError:
-        raise wrong from None
+        raise error from None
     fields = {name for _, name, _, _ in parts if name is not None}
     unformatted = all(not (spec or conversion) for _, _, spec, conversion in parts)
     valid_literals = all(c.isalnum() or c in "_-" for literal, _, _, _ in parts for c in literal)
     if "table" not in fields or not fields <= set(PARTS) or not unformatted or not valid_literals:
-        raise wrong
+        raise error
     return value

@@ -1,4 +1,4 @@
-"""How a batch changes its table: one value per write mode of an Iceberg sink."""
+"""The write modes of an Iceberg sink, which determine how a batch changes its table."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 class ModeTraits(NamedTuple):
-    """The properties of a write mode: a row of `MODES`.
+    """The properties of a write mode; `MODES` has those of every mode.
 
     Attributes:
         reruns: Whether a batch pipeline writes identical inputs again when it is run again.
-        stores: Whether the target gets the stream's columns.
-        erases: Whether the mode replaces rows of other writers: its commit fails if they have committed meanwhile.
+        stores: Whether the table stores the stream's columns.
+        erases: Whether the mode replaces rows of other writers. Its commit then fails if they have committed meanwhile.
         idempotent: Whether writing the same rows again changes nothing.
         keyed: Whether every row needs a key that is not null.
-        clears: Whether a routed table is emptied when no row has its value any more.
+        clears: Whether a routed table is emptied when no row is routed to it any more.
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
-        columnar: Whether the columnar engine writes it.
+        columnar: Whether the columnar engine can write in this mode.
         only_adds: Whether a batch only adds rows, whatever the target contains.
         format: The format version of a table that the mode creates.
     """
@@ -44,10 +44,10 @@ class ModeTraits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode: a value with the arguments of its call. All modes have the properties below.
+    """A write mode, with the arguments of the call that declares it.
 
     Attributes:
-        call: The method of the sink that declares it.
+        call: The method of the sink that declares the mode.
     """
 
     call: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class Mode:
 
     @property
     def condition(self) -> str | None:
-        """SQL condition of the rows that are replaced; every row of a batch meets it. None without a condition."""
+        """SQL condition of the rows that are replaced, which every row of a batch meets; None without a condition."""
         return None
 
     @property
@@ -112,7 +112,7 @@ class Append(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
-    """Replaces the rows that a filter selects; all rows without a filter."""
+    """Replaces the rows that a filter selects; without a filter, all rows."""
 
     call: ClassVar[str] = "overwrite"
 
@@ -215,7 +215,7 @@ class MergeSql(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
-    """Upserts the groups of a materialized view; null is a group too. A run uses this mode for the view's `Upsert`."""
+    """Upserts the groups of a materialized view, in which null is a group too. A run uses it in place of `Upsert`."""
 
     call: ClassVar[str] = "upsert"
 

@@ -1,4 +1,4 @@
-"""Sinks that are not tables. They keep no record of their batches, so rows are delivered at least once."""
+"""Sinks that are not tables. They do not record their batches, so rows are delivered at least once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Output(Sink):
     """A sink without a record of its batches: it does not know whether a repeated batch was delivered already.
 
     Attributes:
-        lasting: Whether its rows outlive the process; then the pipeline's progress is kept too.
+        lasting: Whether its rows outlive the process. If they do, the pipeline's progress is kept too.
+        why: Why a row may be delivered more than once.
         mode: The write mode: every row is appended.
-        evolution: How the columns of its rows may change: like those of a table by default.
+        evolution: How the columns of its rows may change; by default like those of a table.
         retrying: How long the run waits for an unreachable service.
     """
 
@@ -34,7 +35,7 @@ class Output(Sink):
 
     @property
     def name(self) -> str:
-        """The name of the target, in the terms of its kind."""
+        """The name of the target, such as a topic."""
         raise NotImplementedError
 
     def exactly_once(self) -> Self:
@@ -119,7 +120,7 @@ MEMORY_ROWS: dict[str, MemoryRows] = {}
 
 
 def memory_name(name: str) -> str:
-    """The name of a sink in memory, checked.
+    """Returns the name of a sink in memory unchanged, after a check.
 
     Raises:
         DeclarationError: The name is empty, or has other characters than letters, digits, `_`, `-` and `.`.

@@ -79,21 +79,21 @@ def truncate(width: int, column: str) -> PartitionField:
 
 
 def by_name(column: str) -> PartitionField:
-    """The identity transform of a column.
+    """Returns the identity transform of a column.
 
     Raises:
-        DeclarationError: The name is a transform as text, such as `"day(ts)"`.
+        DeclarationError: The text is not a column name, but a transform such as `"day(ts)"`.
     """
     name, width = r"[`\"']?(\w+)[`\"']?", r"(\d+)"
     call = re.fullmatch(rf"({'|'.join(TRANSFORMS)})s?\(({width},)?{name}(,{width})?\)", "".join(column.split()))
     if call is None:
         return identity(column)
-    transform, _, first, named, _, last = call.groups()  # a width stands first or last
-    size = f"{first or last}, " if first or last else ""
+    transform, _, first_width, column_name, _, last_width = call.groups()  # the width may come first or last
+    size = f"{first_width or last_width}, " if first_width or last_width else ""
     raise DeclarationError(
         f"partition_by takes a transform as a call, and {column!r} is text: it would be a column of that name.",
         where=caller(),
-        fix=f'write partition_by({transform}({size}"{named}")), and import {transform} from helios.',
+        fix=f'write partition_by({transform}({size}"{column_name}")), and import {transform} from helios.',
     )
 
 

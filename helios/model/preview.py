@@ -62,7 +62,7 @@ class Preview:
         numbers = [
             str(field.type).startswith(("int", "uint", "float", "double", "decimal")) for field in self.arrow.schema
         ]
-        widths = [max((len(line[at]) for line in lines), default=0) for at in range(len(self.column_names))]
+        widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(self.column_names))]
         texts = [
             "  ".join(t.rjust(w) if number else t.ljust(w) for t, w, number in zip(line, widths, numbers, strict=True))
             for line in lines

@@ -1,4 +1,4 @@
-"""Retries of a failed call: how often, and the pauses in between."""
+"""Retries of a failed call: their number, and the pauses between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST_OUTAGE_PAUSE = 0.5
 """Seconds before the first restart of a run whose catalog or storage is unreachable; later pauses double."""
 LONGEST_OUTAGE_PAUSE = 10.0
 LOOKUP_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0)
-"""If the outcome of a commit is unknown, the table is loaded after each of these seconds to find the commit."""
+"""Pauses in seconds. If the outcome of a commit is unknown, the table is loaded after each pause to find the commit."""
 
 
 @dataclass(frozen=True, kw_only=True)

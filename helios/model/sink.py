@@ -30,7 +30,7 @@ EVOLUTIONS: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution:
-    """How a table's columns follow the stream's.
+    """The rules by which a table's columns follow those of the stream.
 
     Attributes:
         mode: strict, add_columns or full.
@@ -73,11 +73,11 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     def partition_by(
         self, *fields: PartitionField | str | Sequence[PartitionField | str], evolve: bool = False
     ) -> Self:
-        """Sets the partition spec. An existing table with another spec is an error, or evolves with `evolve=True`.
+        """Sets the partition spec. An existing table with another spec is an error, unless `evolve=True`.
 
         Args:
             fields: `day("ts")`, `bucket(16, "id")`, or a bare column name for its identity.
-            evolve: Whether an existing table gets this spec for the data that is written from now on.
+            evolve: Whether an existing table gets this spec, for data that is written from now on.
 
         Raises:
             DeclarationError: A field is not a transform, or occurs twice.
@@ -96,7 +96,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, partitioning=spec, evolves_partitioning=flag(evolve, "partition_by(evolve=)"))
 
     def exactly_once(self) -> Self:
-        """Makes `check` refuse sources and steps that cannot return the same rows again.
+        """Makes `check` refuse sources and steps that cannot produce the same rows again.
 
         Iceberg sinks always write exactly once, with or without this call.
         """
@@ -107,7 +107,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, creates=flag(create, "create"))
 
     def format_version(self, version: Literal[2, 3]) -> Self:
-        """The Iceberg format of a new table: 2 or 3.
+        """Sets the format version of a new table: 2 or 3.
 
         The default is 3 with `.upsert`, whose deletes are then deletion vectors, and otherwise 2, which every reader
         supports. An existing table keeps its version: Helios never upgrades a table.
@@ -149,11 +149,11 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         )
 
     def table_properties(self, properties: Mapping[str, str]) -> Self:
-        """Iceberg properties of a new table: `{"write.format.default": "avro"}`; an existing table keeps its own."""
+        """Sets properties of a new table: `{"write.format.default": "avro"}`. An existing table keeps its own."""
         return replace(self, properties=text_pairs(properties, "table_properties"))
 
     def snapshot_properties(self, properties: Mapping[str, str]) -> Self:
-        """Entries of every commit's snapshot summary: `{"team": "sales"}`.
+        """Adds entries to the snapshot summary of every commit: `{"team": "sales"}`.
 
         Raises:
             DeclarationError: A key that Helios or Iceberg keeps for itself (`helios.*`, `total-records`, ...).
@@ -171,7 +171,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # columns
 
     def evolve_schema(self, mode: EvolutionMode) -> Self:
-        """Sets how the table's columns follow the stream's: "strict", "add_columns" (the default) or "full".
+        """Sets how the table's columns follow those of the stream: "strict", "add_columns" (the default) or "full".
 
         strict stops at any difference. add_columns adds new columns as optional columns, and writes null into columns
         that the stream lacks. full also widens types (int to long, float to double, decimal precision), makes required
@@ -214,7 +214,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, branch_name=name)
 
     def audit(self, checks: Mapping[str, SqlText]) -> Self:
-        """Write-audit-publish: conditions on aggregates of a batch, checked before the batch is on main.
+        """Sets conditions on aggregates of a batch, which are checked before main gets the batch (write-audit-publish).
 
         Args:
             checks: SQL conditions by name: `audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()`.
@@ -239,7 +239,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, routing=text(by, "route"))
 
     def quarantine(self, table: str) -> Self:
-        """Sets the table for rejected rows; each is stored with payload, reason, source position and batch."""
+        """Sets the table for rejected rows. Each row is stored with its payload, reason, source position and batch."""
         return replace(self, quarantine_table=Identifier.parse(table, caller()))
 
     # failures and maintenance
@@ -277,7 +277,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         orphans: float | str | timedelta | None = None,
         readers: Sequence[str] = (),
     ) -> Self:
-        """Maintenance between the writer's own batches.
+        """Maintains the table between the batches of this pipeline.
 
         Args:
             compact: Rewrites small files: True for the sink's target file size, or a size such as "512MB".
@@ -319,7 +319,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 FORMAT_PROPERTY = "format-version"
 
 RESERVED_PREFIX = "helios_"
-"""The prefix of the names of branches and tags that Helios makes, for audited and discarded batches."""
+"""The prefix of the branches and tags that Helios creates for audited and discarded batches."""
 
 RESERVED_SUMMARY_KEYS = frozenset(
     {"operation", "changed-partition-count", "wap.id", "published-wap-id", "source-snapshot-id"}

@@ -1,4 +1,4 @@
-"""The base class of the steps between source and sink, and the traits that the planner and the runs ask for."""
+"""The base class of the steps between source and sink, and the traits by which the planner and the runs treat them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The properties of a kind of step. The planner and the runs ask for traits, not for kinds.
+    """The properties of a kind of step. The planner and the runs decide by traits, not by the class of a step.
 
     Attributes:
         row_by_row: The result of each row does not depend on other rows.
         keeps_rows: Each row yields at least one row, unless an expression generates rows: it may yield none.
         generates: A row may yield several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
-        combines: The result depends on all rows together, as for an aggregate: parts of the rows yield other results.
+        combines: The result depends on all rows together, as for an aggregate: some of the rows yield another result.
         stateful: The step keeps state between the batches of a stream that Spark runs.
         shuffles: The step sorts or shuffles, and may need a local disk.
         opaque: The step sees all columns, also hidden ones, and may return any columns.
@@ -40,19 +40,19 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A declared value, with the line of the script that declares it."""
+    """A declared value with its origin, the line of the script that declares it."""
 
     origin: Origin = field(default_factory=caller, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Node):
-    """One transformation; the concrete ones are in `helios.steps`."""
+    """One transformation of rows. `helios.steps` has the concrete steps."""
 
     traits: ClassVar[Traits]
 
-    def __init_subclass__(cls, **given: object) -> None:
-        super().__init_subclass__(**given)
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
         if "traits" not in cls.__dict__:
             raise TypeError(f"{cls.__name__} has no traits: a step says what it does with rows.")
 
@@ -68,7 +68,7 @@ class Step(Node):
 
     @property
     def file(self) -> str:
-        """The name of the step's file; the files with its columns and its lowering have the same name."""
+        """The name of the step's module; the modules that infer its columns and run it in Spark have the same name."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
@@ -82,5 +82,5 @@ class Step(Node):
 
 
 def step_kinds(accepts: Callable[[Traits], bool]) -> list[type[Step]]:
-    """The kinds of steps whose traits a test accepts, sorted by name."""
+    """The kinds of steps whose traits `accepts` accepts, sorted by name."""
     return sorted((kind for kind in Step.__subclasses__() if accepts(kind.traits)), key=lambda kind: kind.call())

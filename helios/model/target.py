@@ -1,4 +1,4 @@
-"""The properties of a sink's target: its kind, and its capabilities."""
+"""The kind and the capabilities of a sink's target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TargetKind(Enum):
-    """The kinds of targets. `helios.spark.sinks.kinds` has the writer of each."""
+    """The kinds of targets. `helios.spark.sinks.kinds` has the writer for each kind."""
 
     TABLE = auto()
     AUDITED = auto()
@@ -40,10 +40,10 @@ class Target:
     """The properties of a sink's target; the defaults are those of a target that is not a table.
 
     Attributes:
-        kind: The name of its kind, in plans.
+        kind: The kind of the sink, as plans name it.
         why: Why a row may be delivered more than once; empty if each row is written once.
         demands_exactly_once: Whether `.exactly_once()` was called.
-        checkpoint_location: Where the progress of the pipeline is kept; None for the default.
+        checkpoint_location: The location of the pipeline's checkpoint; None for the default.
     """
 
     kind: ClassVar[str] = ""
@@ -93,7 +93,7 @@ class Target:
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that its writer needs, in addition to those of its catalog."""
+        """Components of `helios.environment.coordinates` that its writer needs, besides those of its catalog."""
         return ()
 
     @property
@@ -102,5 +102,5 @@ class Target:
         return None
 
     def details(self) -> Iterator[str]:
-        """Lines of the plan about how the target is written."""
+        """Lines of the plan that describe how the target is written."""
         yield from ()

@@ -1,4 +1,4 @@
-"""Small values that users write as text (durations, sizes, identifiers, secrets), and the line that they are on."""
+"""Small values that users write as text (durations, sizes, identifiers, secrets), and the line that wrote them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def is_pipeline_name(name: str, *, former: bool = False) -> bool:
     return bool(name) and all(c.isalnum() or c in ("_-.@" if former else "_-.") for c in name)
 
 
-def duration(value: float | str | timedelta, what: str) -> float:
+def duration(value: float | str | timedelta, name: str) -> float:
     """Seconds, from a number of seconds, a text such as "30s", or a timedelta.
 
     Args:
         value: The duration; text is a number and a unit (ms, s, m, h, d, or the word).
-        what: The name of the argument, for the error.
+        name: The name of the argument, for the error.
 
     Raises:
         DeclarationError: The text has no known unit, or the duration is not positive.
@@ -63,33 +63,33 @@ def duration(value: float | str | timedelta, what: str) -> float:
         seconds = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise DeclarationError(
-            f"{what}={value!r} is not a duration.",
+            f"{name}={value!r} is not a duration.",
             where=caller(),
             fix='write seconds (60), text ("30s", "5 minutes") or a timedelta.',
         )
     elif isinstance(value, str):
-        seconds = _parse_duration(value, what)
+        seconds = _parse_duration(value, name)
     else:
         seconds = float(value)
     if not 0 < seconds < float("inf"):
         raise DeclarationError(
-            f"{what}={value!r} is not a positive duration.", where=caller(), fix="give a time above zero."
+            f"{name}={value!r} is not a positive duration.", where=caller(), fix="give a time above zero."
         )
     return seconds
 
 
-def _parse_duration(text: str, what: str) -> float:
+def _parse_duration(text: str, name: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match:
         raise DeclarationError(
-            f"{what}={text!r} is not a duration.", where=caller(), fix='write it as "30s", "5m", "1h" or "2 days".'
+            f"{name}={text!r} is not a duration.", where=caller(), fix='write it as "30s", "5m", "1h" or "2 days".'
         )
     number, unit = match.groups()
     word = unit.lower()
     short = _UNIT_WORDS.get(word.removesuffix("s"), word) if word else "s"
     if short not in _SECONDS:
         known = [*_SECONDS, *(f"{w}s" for w in _UNIT_WORDS)]
-        raise DeclarationError(f"{what}={text!r}: unknown unit {unit!r}. {near_miss(unit, known)}", where=caller())
+        raise DeclarationError(f"{name}={text!r}: unknown unit {unit!r}. {near_miss(unit, known)}", where=caller())
     return float(number) * _SECONDS[short]
 
 
@@ -120,12 +120,12 @@ def counted(number: int, noun: str) -> str:
 _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
-def size(value: int | str, what: str) -> int:
+def size(value: int | str, name: str) -> int:
     """Bytes, from a number of bytes or a text such as "128MB"; a kilobyte is 1,024 bytes.
 
     Args:
         value: The size; text is a number and a unit (B, KB, MB, GB, TB, or KiB and so on).
-        what: The name of the argument, for the error.
+        name: The name of the argument, for the error.
 
     Raises:
         DeclarationError: The text does not parse, or the size is not positive.
@@ -137,7 +137,7 @@ def size(value: int | str, what: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     if isinstance(value, bool) or not (isinstance(value, int) or match):
         raise DeclarationError(
-            f"{what}={value!r} is not a size.", where=caller(), fix='write it as "128MB", "1GB" or a number of bytes.'
+            f"{name}={value!r} is not a size.", where=caller(), fix='write it as "128MB", "1GB" or a number of bytes.'
         )
     number = float(value) if match is None else float(match.group(1))
     if match is not None and match.group(2):
@@ -146,11 +146,11 @@ def size(value: int | str, what: str) -> int:
         if unit not in _BYTES:
             known = [u.upper() for u in _BYTES]
             raise DeclarationError(
-                f"{what}={value!r}: unknown unit {match.group(2)!r}. {near_miss(match.group(2), known)}", where=caller()
+                f"{name}={value!r}: unknown unit {match.group(2)!r}. {near_miss(match.group(2), known)}", where=caller()
             )
         number *= _BYTES[unit]
     if number < 1:
-        raise DeclarationError(f"{what}={value!r} is not a positive size.", where=caller(), fix="give at least a byte.")
+        raise DeclarationError(f"{name}={value!r} is not a positive size.", where=caller(), fix="give at least a byte.")
     return int(number)
 
 
@@ -170,7 +170,7 @@ def is_ref_name(name: object) -> bool:
 
 @dataclass(frozen=True)
 class Identifier:
-    """A dotted name as the user wrote it, validated but not yet resolved to a catalog."""
+    """A dotted name as the user wrote it. It is validated, but not yet resolved to a catalog."""
 
     parts: tuple[str, ...]
 
@@ -196,8 +196,8 @@ class Identifier:
             part[1:-1] if len(part) > 1 and part[0] == part[-1] == "`" else part
             for part in re.findall(r"`[^`]*`|[^.`]+|(?<=\.)(?=\.)|^(?=\.)|(?<=\.)$", text)
         )
-        bad = next((p for p in parts if not p.strip() or _BAD_PART.search(p) or p in (".", "..")), None)
-        if bad is not None or ".." in text.replace("`", "") or not parts:
+        invalid_part = next((p for p in parts if not p.strip() or _BAD_PART.search(p) or p in (".", "..")), None)
+        if invalid_part is not None or ".." in text.replace("`", "") or not parts:
             raise DeclarationError(
                 f"{text!r} is not a table name: parts must not be empty or contain '/', '\\', '..' or control "
                 "characters.",
@@ -225,7 +225,7 @@ SECRETS = (
 
 
 def is_secret(name: str, value: str) -> bool:
-    """True if a setting is a secret, by its name or by a password in a URL.
+    """True if the name of a setting is that of a secret, or its value is a URL with a password.
 
     Examples:
         >>> is_secret("s3.access-key-id", "x"), is_secret("uri", "https://me:pw@host"), is_secret("uri", "https://host")
@@ -262,7 +262,7 @@ PARAMETERS: dict[str, str] = {}
 
 
 def param(name: str, default: T, *, parse: Callable[[str], Any] | None = None) -> T:
-    """A value that `helios run --set NAME=VALUE` overrides.
+    """Returns the value of a parameter: that of `helios run --set NAME=VALUE`, or else the default.
 
     The text is converted to the type of the default (bool, int, float, str), or by `parse`.
 
@@ -290,6 +290,6 @@ def param(name: str, default: T, *, parse: Callable[[str], Any] | None = None) -
 
 
 USED_PARAMETERS: set[str] = set()
-"""The parameters that the script has read: `--set` of any other is an error."""
+"""The parameters that the script has read. `--set` with any other name is an error."""
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _CONVERT: Mapping[type, Callable[[str], Any]] = {bool: lambda t: _BOOLS[t.lower()], int: int, float: float, str: str}

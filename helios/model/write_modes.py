@@ -50,7 +50,7 @@ class WriteModes:
         history: bool = False,
         store_order: bool = True,
     ) -> Self:
-        """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
+        """Keeps the newest row per key: an older row that arrives late, in this or a later batch, does not replace it.
 
         Args:
             keys: The key columns, `"id", "line"` or `["id", "line"]`; a null key is refused, or goes to the quarantine.
@@ -59,11 +59,11 @@ class WriteModes:
                 source position wins. Without `order_by` a later batch wins, and two rows of a key in one batch are an
                 error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
-            tombstones: How long a delete is remembered, so that an older row does not bring the key back.
+            tombstones: How long a delete is remembered. Until then, a late older row does not bring the key back.
             history: Keeps all versions of a row, with the columns `valid_from` (the value of `order_by`) and
                 `valid_to` (null for the current version); needs `order_by`.
-            store_order: Whether the table stores the columns of `order_by`, with which late rows are compared.
-                Otherwise Helios remembers the newest order of every key, as it remembers deletes.
+            store_order: Whether the table stores the columns of `order_by`, to compare late rows with them. Otherwise
+                Helios remembers the newest order of every key, as it remembers deletes.
 
         Columns that only `delete_when` uses are not stored, unless the table has them. The same holds for the columns
         of a change read, such as `_change_ordinal`, and for an order that an earlier run did not store.
@@ -88,7 +88,7 @@ class WriteModes:
         return replace(self, mode=mode)
 
     def delete(self, *keys: str | Sequence[str]) -> Self:
-        """Deletes every row whose key arrives, as for erasure requests. The keys themselves are not stored.
+        """Deletes every row whose key arrives, such as for erasure requests. The keys themselves are not stored.
 
         Raises:
             DeclarationError: There is no key column, or one occurs twice.

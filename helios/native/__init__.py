@@ -1,1 +1,1 @@
-"""The columnar engine inside Spark's tasks: files in, files out; neither Spark nor a JVM is needed to run it."""
+"""The columnar engine. It runs in Spark's tasks, and reads and writes files without Spark or a JVM."""

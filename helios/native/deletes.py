@@ -18,11 +18,11 @@ MAGIC = bytes.fromhex("d1d33964")
 
 
 def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
-    """The positions of a file's deleted rows.
+    """Reads the positions of a data file's deleted rows.
 
     Args:
-        file: The file.
-        store: PyIceberg's properties of its store.
+        file: The data file.
+        store: PyIceberg's properties of the object store.
 
     Raises:
         NotNative: A deletion vector is damaged.
@@ -36,19 +36,19 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
 
 
 def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
-    """The positions that a position delete file lists for a data file."""
+    """Reads the positions that a position delete file lists for a data file."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
     with opened(path, store) as file, pq.ParquetFile(file) as parquet:
         rows = parquet.read(["file_path", "pos"])
-    named = rows.filter(pc.equal(rows["file_path"], location))
-    return BitMap64(named["pos"].to_pylist())
+    matching_rows = rows.filter(pc.equal(rows["file_path"], location))
+    return BitMap64(matching_rows["pos"].to_pylist())
 
 
 def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMap64:
-    """The positions of a deletion vector in a Puffin file.
+    """Reads the positions in a deletion vector of a Puffin file.
 
     Raises:
         NotNative: The vector is damaged.
@@ -62,7 +62,7 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
 
 
 def parsed(blob: bytes) -> BitMap64:
-    """The positions of a deletion vector, from its bytes in the file.
+    """Parses the positions in a deletion vector, from its bytes in the file.
 
     Raises:
         NotNative: The vector is damaged.

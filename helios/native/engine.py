@@ -1,8 +1,8 @@
-"""Programs as Polars expressions: one row of `OPS` for each operator, with Spark's semantics.
+"""Runs programs as Polars expressions with Spark's semantics. `OPS` has a function for each operator.
 
 Polars compares as Spark does: NaN equals NaN and is the largest number, -0.0 equals 0.0, text and bytes by their bytes,
-and nulls follow three-valued logic. If Spark's ANSI mode may fail on a value, such as an overflow, the row is marked.
-Spark then writes the batch, or fails with its own message.
+and nulls follow three-valued logic. A row is marked if Spark's ANSI mode may fail on one of its values, such as an
+overflow. Spark then writes the batch, or fails with its own message.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def polars_type(kind: str) -> Any:
 
 
 def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
-    """The rows after some steps, with `FAILS` as the last column.
+    """Applies steps to rows. The result has `FAILS` as its last column.
 
     Args:
         steps: The steps.
         frame: The rows.
-        kept: Further columns, which no step reads and every row keeps.
+        kept: Further columns that no step reads, and that the result keeps.
     """
     import polars as pl
 
@@ -111,7 +111,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
     "timestamp": lambda text: datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC),
     "timestamp_ntz": datetime.datetime.fromisoformat,
 }
-"""The value of a literal from its text, by its type."""
+"""Parses the text of a literal, by its type."""
 
 
 def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builder, Term], pl.Expr]:
@@ -123,7 +123,7 @@ def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builde
 
 
 def _arithmetic(combine: Callable[[Any, Any], Any]) -> Callable[[_Builder, Term], pl.Expr]:
-    """Sums and products of whole numbers, exact; an overflow marks the row."""
+    """Builds exact sums and products of whole numbers. An overflow marks the row."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         left, right = map(builder.build, term.args)
@@ -139,7 +139,7 @@ def _wide(value: pl.Expr | int) -> pl.Expr:
 
 
 def _narrowed(builder: _Builder, wide: pl.Expr, kind: str) -> pl.Expr:
-    """A 128 bit number in a narrower type; a value outside of its range marks the row."""
+    """Casts a 128-bit number to a narrower type. A value outside of the range of that type marks the row."""
     low, high = RANGES[kind]
     builder.failing.append((wide < _wide(low)) | (wide > _wide(high)))
     return wide.cast(polars_type(kind), strict=False)
@@ -159,7 +159,7 @@ def _cast(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _case(builder: _Builder, term: Term) -> pl.Expr:
-    """A `CASE`; its arguments are alternating conditions and values, then the value of ELSE."""
+    """Builds a `CASE`. Its arguments are alternating conditions and values, then the value of ELSE."""
     import polars as pl
 
     *branches, result = map(builder.build, term.args)
@@ -176,7 +176,7 @@ def _coalesced(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _text_test(method: str) -> Callable[[_Builder, Term], pl.Expr]:
-    """A string test, by the name of Polars's method."""
+    """Builds a test of a string, by the name of a method of Polars."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         (value,) = map(builder.build, term.args)
@@ -212,4 +212,4 @@ OPS: dict[str, Callable[[_Builder, Term], pl.Expr]] = {
     "ends": _text_test("ends_with"),
     "contains": _text_test("contains"),
 }
-"""The expression of a term, by its operator."""
+"""Builds the expression of a term, by its operator."""

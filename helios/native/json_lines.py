@@ -1,4 +1,4 @@
-"""Lines of JSON objects as frames: lines of the same template are split at their quotes, others are parsed by Arrow."""
+"""Reads lines of JSON objects: lines of the same form are split at their quotes, others are parsed by Arrow."""
 
 from __future__ import annotations
 
@@ -19,74 +19,74 @@ TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 """Types whose values are strings in JSON."""
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 END_OF_VALUE = re.compile(rb" *(, *|\})")
-OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""The text between the quotes around a value that is not a string: the value, and the punctuation around it."""
+UNQUOTED = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
+"""The text from the quote before an unquoted value to the quote after it: punctuation, the value, punctuation."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The form of lines that are split into parts at their quotes.
+    """The common form of lines, found by splitting a line into parts at its quotes.
 
     Attributes:
-        same: The parts that are the same in each line, by their index.
-        texts: For each string column, the index of the part that is its value.
-        others: For each other column, the index of the part that has its value, and the text before and after the
-            value.
+        constant_parts: The parts that are the same in each line, by index.
+        quoted: For each string column, the index of the part that is its value.
+        unquoted: For each other column, the index of the part that contains its value, and the text before and after
+            the value in that part.
     """
 
-    same: Mapping[int, str]
-    texts: Mapping[str, int]
-    others: Mapping[str, tuple[int, str, str]]
+    constant_parts: Mapping[int, str]
+    quoted: Mapping[str, int]
+    unquoted: Mapping[str, tuple[int, str, str]]
 
     @property
     def part_count(self) -> int:
-        return len(self.same) + len(self.texts) + len(self.others)
+        return len(self.constant_parts) + len(self.quoted) + len(self.unquoted)
 
     @classmethod
-    def of(cls, line: str, text: Text) -> Template | None:
+    def of(cls, line: str, lines_format: Text) -> Template | None:
         """The template of a JSON object; None if a column is missing, unknown or repeated, or a string is null."""
-        parts, kinds = line.encode().split(b'"'), dict(text.columns)
-        same, texts, others = {0: line.partition('"')[0]}, {}, {}
+        parts, kinds = line.encode().split(b'"'), dict(lines_format.columns)
+        constant_parts, quoted, unquoted = {0: line.partition('"')[0]}, {}, {}
         at, after = 1, b","
         while at + 1 < len(parts) and not after.endswith(b"}"):
             name = parts[at].decode()
-            same[at] = name
+            constant_parts[at] = name
             kind = kinds.pop(name, None)
             if kind in TEXTS and at + 3 < len(parts) and COLON.fullmatch(parts[at + 1]):
                 after = parts[at + 3]
-                same |= {at + 1: parts[at + 1].decode(), at + 3: after.decode()}
-                texts[name] = at + 2
+                constant_parts |= {at + 1: parts[at + 1].decode(), at + 3: after.decode()}
+                quoted[name] = at + 2
                 at += 4
-            elif kind is not None and kind not in TEXTS and (match := OTHER.fullmatch(parts[at + 1])):
+            elif kind is not None and kind not in TEXTS and (match := UNQUOTED.fullmatch(parts[at + 1])):
                 after = match[2]
-                others[name] = at + 1, match[1].decode(), after.decode()
+                unquoted[name] = at + 1, match[1].decode(), after.decode()
                 at += 2
             else:
                 return None
             if not END_OF_VALUE.fullmatch(after):
                 return None
         whole = BEGIN.fullmatch(parts[0]) and after.endswith(b"}") and at == len(parts) and not kinds
-        return cls(same, texts, others) if whole else None
+        return cls(constant_parts, quoted, unquoted) if whole else None
 
 
-def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
-    """The rows of lines.
+def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
+    """Parses lines into rows.
 
     Args:
         lines: The lines, in UTF-8 without control characters.
-        text: Their format.
-        count: Their number.
+        lines_format: The format of the lines.
+        count: The number of lines.
 
     Raises:
         NotNative: A line is not plain.
         pyarrow.ArrowException: A line is not an object with these columns.
     """
-    frame = _by_template(lines, text, count) if b"\\" not in lines else None
-    return frame if frame is not None else _by_arrow(lines, text, count)
+    frame = _by_template(lines, lines_format, count) if b"\\" not in lines else None
+    return frame if frame is not None else _by_arrow(lines, lines_format, count)
 
 
-def _by_template(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
-    """The rows of lines in the form of the first line; None if a line has another form, or a value is not plain.
+def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame | None:
+    """Parses lines that have the form of the first line; None if a line has another form, or a value is not plain.
 
     Without a backslash, each quote begins or ends a string. Lines with the same text between their quotes, except for
     values, are therefore objects that differ only in these values.
@@ -95,29 +95,30 @@ def _by_template(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    template = Template.of(lines[: lines.index(b"\n")].decode(), text)
+    template = Template.of(lines[: lines.index(b"\n")].decode(), lines_format)
     if template is None or lines.count(b'"') != count * (template.part_count - 1):
         return None
     try:
         parts = fields(lines, '"', template.part_count)
-        if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], same)) for i, same in template.same.items()):
+        constants = template.constant_parts.items()
+        if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], constant)) for i, constant in constants):
             return None
-        texts = {name: parts[place] for name, place in template.texts.items()}
-        for name, (place, before, after) in template.others.items():
-            part = parts[place]
+        texts = {name: parts[index] for name, index in template.quoted.items()}
+        for name, (index, before, after) in template.unquoted.items():
+            part = parts[index]
             if not pc.all(pc.and_(pc.starts_with(part, before), pc.ends_with(part, after))).as_py():
                 return None
             value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(after)).cast(pa.string())
             texts[name] = pc.if_else(pc.equal(value, "null"), None, value)
-        return pl.DataFrame([values(texts[name], name, kind) for name, kind in text.columns])
+        return pl.DataFrame([values(texts[name], name, kind) for name, kind in lines_format.columns])
     except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
         return None
 
 
-def _by_arrow(lines: bytes, text: Text, count: int) -> pl.DataFrame:
-    """The rows of lines as Arrow reads them.
+def _by_arrow(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
+    """Parses lines with Arrow.
 
-    Fields are flat. So a line that begins with { and ends with } is one object, or Arrow refuses it.
+    No field is nested. So a line that begins with { and ends with } is one object, or Arrow refuses it.
     """
     import polars as pl
     import pyarrow as pa
@@ -127,7 +128,7 @@ def _by_arrow(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         raise NotNative("a line is not a single JSON object")
     if b"\\u0000" in lines:
         raise NotNative("a text has a NUL")
-    schema = pa.schema([(name, _type(kind)) for name, kind in text.columns])
+    schema = pa.schema([(name, _type(kind)) for name, kind in lines_format.columns])
     table = pa.json.read_json(
         pa.BufferReader(lines),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
@@ -139,7 +140,7 @@ def _by_arrow(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         raise NotNative("a line is not one row")
     table.validate(full=True)  # Arrow checks the precision of a decimal before it applies the scale
     series = []
-    for name, kind in text.columns:
+    for name, kind in lines_format.columns:
         column = table.column(name)
         series.append(values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
         if kind == "double" and not series[-1].is_finite().all():
@@ -148,7 +149,7 @@ def _by_arrow(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 def _type(kind: str) -> pa.DataType:
-    """The Arrow type that a value is read as: its own, or a string that is converted afterwards."""
+    """The Arrow type as which a value is read: that of the column, or string if it is converted afterwards."""
     import pyarrow as pa
 
     from helios.native.writer import arrow_type

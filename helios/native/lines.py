@@ -1,6 +1,6 @@
-"""Plain lines of csv and JSON as frames; a line is plain if Spark's readers certainly give it the same values.
+"""Reads plain lines of csv and JSON. A line is plain if Spark's readers certainly read the same values from it.
 
-If a line of a block is not plain, the block is refused, and Spark reads the batch. These are not plain: quotes and
+If any line is not plain, the engine refuses the file, and Spark reads the batch. These are not plain: quotes and
 backslashes in a csv, control characters, empty lines, bytes that are not UTF-8, spaces at the ends of a csv's fields,
 fields other than the file's columns, and values that are not plain for their types (`helios.native.plain`).
 """
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 BLOCK = 16 << 20
 """Bytes that are read at a time."""
 LONGEST = 1 << 20
-"""A line with more bytes is not plain."""
+"""The maximum number of bytes of a plain line."""
 
 
-def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
-    """The rows of a file, or of a part of it, with all columns of the file; some lines at a time.
+def rows(file: InputFile, lines_format: Text) -> Iterator[pl.DataFrame]:
+    """Reads the rows of a file, or of a part of it, with all columns of the file, in blocks of lines.
 
     Args:
-        file: The file, or a part, which has the lines that begin in it.
-        text: The format of the lines.
+        file: The file, or a part of it. A part has the lines that begin in it.
+        lines_format: The format of the lines.
 
     Raises:
         NotNative: A line is not plain, or the file has been shortened.
@@ -40,19 +40,19 @@ def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
     first = file.begin == 0
     for block in _blocks(file):
         lines = _with_newlines(block)
-        if first and text.header:
-            lines = _without_header(lines, text)
+        if first and lines_format.header:
+            lines = _without_header(lines, lines_format)
         first = False
         if lines:
             try:
-                frame = READ[text.format](lines, text, _count(lines, text))
+                frame = READ[lines_format.format](lines, lines_format, _count(lines, lines_format))
             except (pl.exceptions.PolarsError, pa.ArrowException) as error:
                 raise NotNative(f"a line is not plain: {str(error).splitlines()[0]}") from error
             yield frame
 
 
 def _blocks(file: InputFile) -> Iterator[bytes]:
-    """The lines that begin in a part of a file, in blocks of whole lines.
+    """Reads the lines that begin in a part of a file, in blocks of whole lines.
 
     Raises:
         NotNative: The file has been shortened, or a line is long.
@@ -79,7 +79,7 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
 
 
 def _line(stream: BinaryIO, file: InputFile) -> bytes:
-    """The bytes up to the end of the line, or up to the end that the file had when it was listed."""
+    """Reads up to the end of the line, or up to the end that the file had when it was listed."""
     end = file.whole or file.size
     line = stream.readline(min(LONGEST, end - stream.tell()))
     if not line.endswith(b"\n") and stream.tell() < end:
@@ -88,7 +88,7 @@ def _line(stream: BinaryIO, file: InputFile) -> bytes:
 
 
 def _with_newlines(block: bytes) -> bytes:
-    """The lines of a block, each ended by a newline without a carriage return.
+    """Returns the lines of a block, each ended by a newline without a carriage return.
 
     Raises:
         NotNative: A line ends with a carriage return alone.
@@ -100,15 +100,15 @@ def _with_newlines(block: bytes) -> bytes:
     return block if block.endswith(b"\n") else block + b"\n"
 
 
-def _without_header(lines: bytes, text: Text) -> bytes:
+def _without_header(lines: bytes, lines_format: Text) -> bytes:
     header, _, rest = lines.partition(b"\n")
-    if header != text.separator.join(text.header).encode():
+    if header != lines_format.separator.join(lines_format.header).encode():
         raise NotNative("a file has another header than it had, or one with quotes")
     return rest
 
 
-def _count(lines: bytes, text: Text) -> int:
-    """The number of lines, after a check of their bytes.
+def _count(lines: bytes, lines_format: Text) -> int:
+    """Checks the bytes of lines, and returns the number of lines.
 
     Raises:
         NotNative: A byte is not plain in any format.
@@ -117,7 +117,7 @@ def _count(lines: bytes, text: Text) -> int:
 
     codes = np.frombuffer(lines, dtype=np.uint8)
     count = int(np.count_nonzero(codes == ord("\n")))
-    tabs = lines.count(b"\t") if text.separator == "\t" else 0
+    tabs = lines.count(b"\t") if lines_format.separator == "\t" else 0
     if int(np.count_nonzero(codes < ord(" "))) != count + tabs:
         raise NotNative("a line has a control character")
     if not lines.isascii():
@@ -130,7 +130,7 @@ def _count(lines: bytes, text: Text) -> int:
     return count
 
 
-def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
+def _csv(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
     import polars as pl
     import pyarrow.compute as pc
 
@@ -138,7 +138,8 @@ def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         if character in lines:
             raise NotNative(f"a line has the character {character.decode()}")
     columns = []
-    for (name, kind), texts in zip(text.columns, fields(lines, text.separator, len(text.columns), ""), strict=True):
+    fields_of_lines = fields(lines, lines_format.separator, len(lines_format.columns), null="")
+    for (name, kind), texts in zip(lines_format.columns, fields_of_lines, strict=True):
         if len(texts) != count:
             raise NotNative("a line is not one row")
         if kind == "string" and (any_of(pc.starts_with(texts, " ")) or any_of(pc.ends_with(texts, " "))):
@@ -152,4 +153,4 @@ def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 READ: Mapping[str, Callable[[bytes, Text, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
-"""The reader of each format; its arguments are lines, their format and their number."""
+"""The parser of each format. Its arguments are the lines, their format and their number."""

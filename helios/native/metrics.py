@@ -1,4 +1,4 @@
-"""The metrics of a column in Iceberg's metadata of a data file: counts, and bounds in their single-value form."""
+"""The metrics of a column in Iceberg's metadata of a data file: counts, and bounds in single-value serialization."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class ColumnMetrics:
 
     @property
     def temporal(self) -> bool:
-        """True for dates and times, which are kept as Arrow's numbers: Python's times end in the year 9999."""
+        """True for dates and times. They are kept as Arrow's numbers, since Python's times end in the year 9999."""
         return self.column.kind in ("date", "timestamp", "timestamp_ntz")
 
     def bounds(self) -> tuple[bytes | None, bytes | None]:
-        """The lower and the upper bound; None if there is no bound."""
+        """The lower and the upper bound, each None if there is none."""
         mode = self.column.metrics
         if mode in ("none", "counts") or self.low is None:
             return None, None
@@ -121,11 +121,11 @@ _ENCODED: dict[str, Callable[[Any], bytes]] = {
     "timestamp": lambda value: struct.pack("<q", value),
     "timestamp_ntz": lambda value: struct.pack("<q", value),
 }
-"""Iceberg's single-value form, by type."""
+"""Iceberg's binary single-value serialization, by type."""
 
 
 def text_above(value: str, width: int) -> str | None:
-    """A text of at most `width` characters that is not less than a value; None if there is no such text.
+    """Returns a text of at most `width` characters that is not less than a value; None if there is no such text.
 
     Examples:
         >>> text_above("abc", 3), text_above("abcd", 3), text_above(chr(0x10FFFF) * 3, 2)
@@ -143,7 +143,7 @@ def text_above(value: str, width: int) -> str | None:
 
 
 def bytes_above(value: bytes, width: int) -> bytes | None:
-    """At most `width` bytes that are not less than a value; None if there are no such bytes.
+    """Returns at most `width` bytes that are not less than a value; None if there are no such bytes.
 
     Examples:
         >>> bytes_above(b"ab", 2), bytes_above(bytes([1, 255, 3]), 2), bytes_above(bytes([255, 255]), 1)

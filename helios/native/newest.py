@@ -15,7 +15,7 @@ FILE, ROW = "__helios_file", "__helios_row"
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.DataFrame:
-    """The newest row of each key by the order; among equal orders, the row at the later source position.
+    """Keeps the newest row of each key: the one with the largest order, or of equal orders the later source position.
 
     Args:
         rows: The rows of a batch, with `FILE` and `ROW`.
@@ -34,12 +34,12 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
     if order is None:
         raise NotNative("two rows of the batch have one key")
     # A null order is older than any value.
-    best = rows.filter(pl.col(order).eq_missing(pl.col(order).max().over(keys)))
-    return best.sort(FILE, ROW, descending=True).unique(keys, keep="first", maintain_order=True)
+    newest_rows = rows.filter(pl.col(order).eq_missing(pl.col(order).max().over(keys)))
+    return newest_rows.sort(FILE, ROW, descending=True).unique(keys, keep="first", maintain_order=True)
 
 
 def bounds(rows: pl.DataFrame, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
-    """The smallest and the largest value of each key column, as JSON; dates and times as Arrow's numbers."""
+    """Returns the smallest and the largest value of each key column, as JSON; dates and times as Arrow's numbers."""
     kinds, limits = dict(columns), {}
     for key in keys:
         values = rows.get_column(key)

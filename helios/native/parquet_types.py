@@ -1,8 +1,8 @@
-"""The parquet types that Iceberg's readers in Spark read correctly as each type of a table.
+"""Decides which parquet types Iceberg's readers in Spark read correctly as a type of a table.
 
-The readers follow the table's types: they ignore the types of a file, or fail with a Java error. One reader reads
-batches of flat columns, with separate code for dictionaries; another reads rows. The rules are those of Iceberg 1.12;
-tests/streaming/test_foreign_files.py reads such files.
+Iceberg's readers go by the types of the table: they ignore the types of a file, or fail with a Java error. One reader
+reads batches of flat columns, with separate code for dictionaries. Another reads single rows. The rules are those of
+Iceberg 1.12; tests/streaming/test_foreign_files.py reads such files.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from helios.native.program import Misread
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-BATCHES, DICTIONARIES, ROWS = "batches", "dictionaries", "rows"
-ALL = frozenset({BATCHES, DICTIONARIES, ROWS})
-"""The readers: of batches, of dictionaries in batches, of rows."""
+BATCH_READER, DICTIONARY_READER, ROW_READER = "batches", "dictionaries", "rows"
+ALL = frozenset({BATCH_READER, DICTIONARY_READER, ROW_READER})
+"""The readers: of batches of plain values, of batches with dictionaries, and of single rows."""
 
-_READ: tuple[tuple[str, str, str, Set[str]], ...] = (
+_READABLE: tuple[tuple[str, str, str, Set[str]], ...] = (
     ("boolean", "BOOLEAN", "", ALL),
     ("int|long", "INT32", r"|INTEGER\((8|16|32),true\)", ALL),
-    ("int|long", "INT32", r"INTEGER\((8|16),false\)", {BATCHES}),
+    ("int|long", "INT32", r"INTEGER\((8|16),false\)", {BATCH_READER}),
     ("long", "INT64", r"|INTEGER\(64,true\)", ALL),
     ("float|double", "FLOAT", "", ALL),
     ("double", "DOUBLE", "", ALL),
     ("date", "INT32", "|DATE", ALL),
     ("timestamp|timestamptz", "INT64", r"TIMESTAMP\(MICROS,(true|false)\)", ALL),
-    # The reader of batches takes milliseconds of a dictionary for microseconds.
-    ("timestamp|timestamptz", "INT64", r"TIMESTAMP\(MILLIS,(true|false)\)", {BATCHES, ROWS}),
+    # The reader of batches mistakes milliseconds in a dictionary for microseconds.
+    ("timestamp|timestamptz", "INT64", r"TIMESTAMP\(MILLIS,(true|false)\)", {BATCH_READER, ROW_READER}),
     ("timestamp|timestamptz", "INT96", "", ALL),
     ("string", "BINARY", "STRING|ENUM|JSON", ALL),
-    ("string", "BINARY", "", {BATCHES}),
+    ("string", "BINARY", "", {BATCH_READER}),
     ("binary", "BINARY", "|BSON", ALL),
-    ("binary", "BINARY", "STRING|ENUM|JSON", {BATCHES}),
+    ("binary", "BINARY", "STRING|ENUM|JSON", {BATCH_READER}),
     ("uuid", "FIXED_LEN_BYTE_ARRAY", "|UUID", ALL),
     (r"fixed\[\d+\]", "FIXED_LEN_BYTE_ARRAY", "", ALL),
 )
-"""The types of a table's column, the physical type of a file's column, its annotations, and the correct readers."""
+"""Patterns of a table's types, the physical type of the file's column, a pattern of annotations, and the readers that
+read such a column correctly."""
 
-NOTHING = "UNKNOWN"
+ONLY_NULLS = "UNKNOWN"
 """The annotation of a column that has only nulls."""
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)", re.IGNORECASE)
-_KNOWN = re.compile("|".join(kind for kind, *_ in _READ))
+_KNOWN = re.compile("|".join(kind for kind, *_ in _READABLE))
 
 
 def readers(kind: str, physical: str, annotation: str) -> Set[str]:
@@ -62,19 +63,19 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
         >>> readers("timestamp", "INT64", "TIMESTAMP(NANOS,false)")
         frozenset()
     """
-    table, file = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(annotation)
-    if table is not None:
-        if file is None or table[2] != file[2] or int(file[1]) > int(table[1]):
+    table_decimal, file_decimal = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(annotation)
+    if table_decimal is not None:
+        if file_decimal is None or table_decimal[2] != file_decimal[2] or int(file_decimal[1]) > int(table_decimal[1]):
             return frozenset()
         # The reader of batches fails on decimals in BINARY, unless they are in a dictionary.
-        return ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
+        return ALL if physical != "BINARY" else frozenset({DICTIONARY_READER, ROW_READER})
     if not _KNOWN.fullmatch(kind):
         return ALL
-    if annotation == NOTHING:
-        return frozenset({ROWS})
+    if annotation == ONLY_NULLS:
+        return frozenset({ROW_READER})
     matching = (
         read
-        for kinds, stored, annotations, read in _READ
+        for kinds, stored, annotations, read in _READABLE
         if re.fullmatch(kinds, kind) and physical == stored and re.fullmatch(annotations, annotation)
     )
     return frozenset().union(*matching)
@@ -84,7 +85,7 @@ _ICEBERG = {
     "boolean": "boolean", "int": "int", "bigint": "long", "float": "float", "double": "double", "date": "date",
     "timestamp": "timestamptz", "timestamp_ntz": "timestamp",
 }  # fmt: skip
-"""The Iceberg type of each Spark type that stands for only one."""
+"""The Iceberg type of each Spark type that corresponds to exactly one."""
 _UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NANOS"}
 
 
@@ -105,13 +106,13 @@ def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, p
     index = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)
     if index is None or table is None:
         return
-    physical, note = parquet.schema.column(index).physical_type, annotation(parquet.schema.column(index))
+    physical, stored_note = parquet.schema.column(index).physical_type, annotation(parquet.schema.column(index))
     groups = (parquet.metadata.row_group(i).column(index) for i in range(parquet.num_row_groups))
-    needed = {BATCHES, DICTIONARIES} if any(group.has_dictionary_page for group in groups) else {BATCHES}
-    if not needed <= readers(table, physical, note):
+    needed = {BATCH_READER, DICTIONARY_READER} if any(group.has_dictionary_page for group in groups) else {BATCH_READER}
+    if not needed <= readers(table, physical, stored_note):
         raise Misread(
-            f"the file {path} has the column {name} as {f'{physical} {note}'.rstrip()}, which Iceberg does not read as "
-            f"the table's {table}"
+            f"the file {path} has the column {name} as {f'{physical} {stored_note}'.rstrip()}, which Iceberg does "
+            f"not read as the table's {table}"
         )
 
 
@@ -126,4 +127,4 @@ def annotation(column: Any) -> str:
         return f"{name.upper()}({unit},{str(logical['isAdjustedToUTC']).lower()})"
     if name == "Int":
         return f"INTEGER({logical['bitWidth']},{str(logical['isSigned']).lower()})"
-    return {"None": "", "Null": NOTHING}.get(name, str(name).upper())
+    return {"None": "", "Null": ONLY_NULLS}.get(name, str(name).upper())

@@ -1,4 +1,4 @@
-"""Partition values by Iceberg's transforms: as columns of a frame, as JSON, and as the folders of a path."""
+"""Computes partition values by Iceberg's transforms, and writes them as JSON and as folder names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Values = tuple[Any, ...]
 def grouped_by_partition(
     frame: pl.DataFrame, fields: Sequence[Partition]
 ) -> tuple[pl.DataFrame, list[tuple[Values, int, int]]]:
-    """Groups rows by their partition, and keeps their order within it.
+    """Groups rows by partition, and keeps the order of the rows of each partition.
 
     Returns:
         The grouped rows, and for each partition its values, the index of its first row, and its number of rows.

@@ -1,4 +1,4 @@
-"""The values of plain texts; a text is plain if Spark's readers certainly give it the same value."""
+"""Parses plain texts. A text is plain if Spark's readers certainly read the same value from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN: Mapping[str, str] = {
     "timestamp": f"{TIME}{ZONE}?",
     "timestamp_ntz": TIME,
 }
-"""The patterns of plain texts, by type. Those of decimals are made by `pattern`; every text is a plain string."""
+"""The patterns of plain texts, by type. `pattern` makes those of decimals. For strings, every text is plain."""
 DAY_BYTES = frozenset({10})
 TIME_BYTES = frozenset({19, *range(21, 27)})
 """The lengths of plain times without a zone: of whole seconds, and with one to six digits of a fraction."""
@@ -34,7 +34,7 @@ ZONED_BYTES = 25
 
 
 def takes(kind: str) -> bool:
-    """True if texts of a type may be plain.
+    """True if this module parses texts of a type.
 
     Examples:
         >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
@@ -44,7 +44,7 @@ def takes(kind: str) -> bool:
 
 
 def pattern(kind: str) -> str:
-    """The pattern of plain texts of a type; for a decimal, of texts whose digits all fit.
+    """The pattern of plain texts of a type. For a decimal, it matches texts whose digits all fit.
 
     Examples:
         >>> pattern("decimal(9,2)"), pattern("decimal(4,0)"), pattern("boolean")
@@ -58,7 +58,7 @@ def pattern(kind: str) -> str:
 
 
 def fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
-    """The texts between the separators, one column for each field of a line.
+    """Splits lines at the separators into texts, one column for each field of a line.
 
     Args:
         lines: The lines, in UTF-8 without a carriage return.
@@ -72,7 +72,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
     import pyarrow as pa
     import pyarrow.csv
 
-    names = [str(place) for place in range(columns)]
+    names = [str(index) for index in range(columns)]
     table = pa.csv.read_csv(
         pa.BufferReader(lines),
         read_options=pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines) + 1),
@@ -90,7 +90,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
 
 
 def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """The values of a column, from their texts; null for null.
+    """Parses the texts of a column into values. Null stays null.
 
     Args:
         texts: The texts.
@@ -137,7 +137,7 @@ def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Whole numbers. Texts that equal the formatted numbers are plain; for others, the pattern decides."""
+    """Parses whole numbers. Texts that equal the formatted numbers are plain; for others, the pattern decides."""
     import polars as pl
     import pyarrow.compute as pc
 
@@ -150,9 +150,9 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Days and times as Arrow reads ISO 8601; times without a zone are in UTC, as in the session.
+    """Parses dates and times with Arrow. Times without a zone are in UTC, as in the session.
 
-    Arrow reads more forms than the plain ones. If all texts have the same zone or none, their lengths show the form.
+    Arrow also accepts forms that are not plain. If all texts have the same zone or none, their lengths show the form.
     """
     import polars as pl
     import pyarrow as pa
@@ -173,7 +173,7 @@ def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _zoned(texts: pl.Series) -> pa.Array:
-    """The texts of times, with Z where a text has no zone."""
+    """Appends Z to the texts of times that have no zone."""
     import polars as pl
 
     with_zone = texts.str.contains(f"{ZONE}$")

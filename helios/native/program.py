@@ -1,4 +1,4 @@
-"""Programs of the engine: the steps of a batch over the rows of a file, as values that travel as JSON."""
+"""Programs of the engine: the steps of a pipeline over the rows of a file, as values that are sent as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 
 class NotNative(Exception):
-    """Spark must run a batch instead of the engine; the message is the reason, which follows "because"."""
+    """Spark must run a batch instead of the engine. The message is the reason, worded to follow "because"."""
 
 
 class Misread(NotNative):
-    """The types in a file contradict the table's, so that Spark would misread it, too; the message names both."""
+    """The types in a file contradict those of the table, so that Spark would misread it too. The message names both."""
 
 
 def decimal_digits(kind: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def decimal_digits(kind: str) -> tuple[int, int]:
 
 
 def refuse_pattern(name: str) -> None:
-    """Refuses a column whose name Polars would take for a pattern of names.
+    """Refuses a column whose name Polars would mistake for a pattern of names.
 
     Raises:
         NotNative: The name begins with ^ and ends with $, or is *.
@@ -46,7 +46,7 @@ def refuse_pattern(name: str) -> None:
 
 @dataclass(frozen=True)
 class Term:
-    """An expression with the types of Spark's analyzer: the engine casts nothing by rules of its own.
+    """An expression with the types from Spark's analyzer. The engine adds no casts of its own.
 
     Attributes:
         op: The operator, a key of `helios.native.engine.OPS`.
@@ -84,7 +84,8 @@ class Expectation:
 
     Attributes:
         condition: The condition.
-        refusal: Why Spark must write a batch with a failing row; empty if failing rows are left out and counted.
+        refusal: The reason why Spark must write a batch that has a failing row; empty if failing rows are only left out
+            and counted.
     """
 
     condition: Term
@@ -93,7 +94,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Project:
-    """Computes the columns of the next rows, in order."""
+    """Computes the columns of the result, in order."""
 
     columns: tuple[tuple[str, Term], ...]
 
@@ -132,7 +133,7 @@ class Program:
         return cls(read, tuple(map(_of_json, fields["steps"])), columns)
 
     def stages(self) -> list[tuple[Operation, ...]]:
-        """The steps, in groups that are computed one after the other; each expectation is a group of its own.
+        """Splits the steps into groups that are computed one after the other. Each expectation is a group of its own.
 
         The first group, which may be empty, has the steps before all expectations.
 

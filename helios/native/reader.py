@@ -1,4 +1,4 @@
-"""Data files as frames: the columns of a program, found by their field ids."""
+"""Reads data files as frames: finds the columns of a program by their field ids, and applies its steps."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 VALUES = 1 << 24
-"""A file with more values than this is read in parts with a quarter of this number."""
+"""A file with more values than this is read in parts that have a quarter of this number."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """The promotions of column types, besides decimals of greater precision."""
 SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
-"""Spark's keys in a footer: its version, and the mark of times in its legacy calendar (before version 3.0)."""
+"""Spark's keys in a parquet footer: its version, and the mark of times in the legacy calendar (before version 3.0)."""
 NO_STORE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """A column of a program in one file.
+    """A column of a program, as one file stores it.
 
     Attributes:
         name: Its name in the program.
@@ -48,7 +48,7 @@ class StoredColumn:
     stored_kind: str
 
     def expression(self) -> pl.Expr:
-        """The column as the program reads it."""
+        """The column with the name and the type that the program expects."""
         import polars as pl
 
         if self.stored is None:
@@ -72,13 +72,13 @@ def frames(
     numbered: bool = False,
     dropped: Dropped | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file after the steps, some at a time.
+    """Reads a file, and yields its rows after the steps, some at a time.
 
     Args:
         file: The file.
         work: The common part of all tasks.
-        store: PyIceberg's properties of its store.
-        numbered: Whether the rows have their number in the file as the column `ROW`.
+        store: PyIceberg's properties of the object store that has the file.
+        numbered: Whether to add the column `ROW` with the number of each row in the file.
         dropped: Counts the rows that expectations leave out.
 
     Raises:
@@ -103,7 +103,7 @@ def frames(
 
 
 def _checked(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows without their marks, after a check that Spark fails on no row.
+    """Checks that Spark fails on no row, and returns the rows without their marks.
 
     Raises:
         NotNative: Spark may fail on a row.
@@ -114,35 +114,35 @@ def _checked(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part_rows(work: Work) -> int:
-    """The number of rows in a part of a file: those of a quarter of `VALUES` values, and not too few."""
+    """The number of rows in a part of a file: so many that they have a quarter of `VALUES` values, and not too few."""
     return max(1 << 14, VALUES // (4 * max(1, len(work.program.read))))
 
 
 def _computed(
     rows: pl.LazyFrame, columns: Sequence[StoredColumn], deleted_positions: Sequence[int], work: Work, numbered: bool
 ) -> pl.LazyFrame:
-    """The rows after the first stage (the steps before any expectation), without deleted rows.
+    """Removes deleted rows, and applies the first stage (the steps before any expectation).
 
-    `rows` must have the column `ROW` if some rows are deleted, or the result is `numbered`.
+    `rows` must have the column `ROW` if there are deleted rows, or if the result is to have it (`numbered`).
     """
     import polars as pl
 
     if deleted_positions:
         rows = rows.filter(~pl.col(ROW).is_in(pl.Series(deleted_positions, dtype=pl.UInt32).implode()))
     read = [column.expression() for column in columns]
-    # Without a column of the file, the number of rows would be lost.
+    # A frame needs at least one column of the file, or else its number of rows would be lost.
     numbers = [pl.col(ROW)] if numbered or all(column.stored is None for column in columns) else []
     return applied(work.program.stages()[0], rows.select(*read, *numbers), [ROW] if numbered else [])
 
 
 def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[StoredColumn], int]:
-    """All rows of a local file (also deleted ones), the program's columns in the file, and the number of rows.
+    """Scans a local file. Returns all its rows (also deleted ones), the program's columns in it, and its row count.
 
     Args:
         file: The file.
         work: The common part of all tasks.
-        numbers: The name of a column to add for row numbers; None for none, but `ROW` is added if no other column is
-            read.
+        numbers: The name of a column of row numbers to add; None for none. If the program reads no column of the
+            file, `ROW` is added anyway.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -169,7 +169,7 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
 
 
 def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr:
-    """A stored column in its parquet type. Polars uses the Arrow schema instead, if the footer has one.
+    """Casts a stored column to its parquet type, since Polars prefers the Arrow schema of a footer that has one.
 
     Raises:
         NotNative: The Arrow schema has a type whose values may differ.
@@ -189,7 +189,7 @@ def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr
 def _read_local(
     file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file on the local disk, as Polars reads it."""
+    """Reads the rows of a local file with Polars."""
     rows, columns, count = scanned(file, work, ROW if deleted_positions or numbered else None)
     yield from collected(_computed(rows, columns, deleted_positions, work, numbered), count, work)
 
@@ -197,7 +197,7 @@ def _read_local(
 def _read_lines(
     file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file of lines, some at a time."""
+    """Reads the rows of a csv or JSON file, some at a time."""
     assert file.group is not None
     stored, start = work.groups[file.group], 0
     # A column that the file lacks is null.
@@ -209,7 +209,7 @@ def _read_lines(
 
 
 def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:
-    """The rows of a file: at once, or for a large file in parts."""
+    """Collects the rows of a file: in parts for a large file, otherwise at once."""
     if count * len(work.program.read) <= VALUES:
         yield rows.collect()
     else:
@@ -219,7 +219,7 @@ def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFra
 def _read_from_store(
     file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file on a store; Arrow reads only the program's columns of each row group."""
+    """Reads the rows of a file on an object store with Arrow, which reads only the program's columns."""
     import polars as pl
     import pyarrow.parquet as pq
 
@@ -234,14 +234,14 @@ def _read_from_store(
 
 
 def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColumn], size: int) -> Iterator[pl.DataFrame]:
-    """The program's columns of a row group, some rows at a time."""
+    """Reads the program's columns of a row group, some rows at a time."""
     import polars as pl
 
     stored = {column.stored: column.stored_kind for column in columns if column.stored is not None}
     if not stored:
         yield pl.DataFrame({ROW: pl.Series([0], dtype=pl.UInt32).new_from_index(0, _count(parquet, group))})
         return
-    # Arrow takes a name as a path into nested columns, too: a batch may have more columns.
+    # Arrow also takes a name as a path into nested columns, so a batch may have more columns.
     for batch in parquet.iter_batches(size, [group], list(stored), use_threads=False):
         yield pl.DataFrame({name: _as_stored(batch.column(name), kind) for name, kind in stored.items()})
 
@@ -252,7 +252,7 @@ def _count(parquet: pq.ParquetFile, group: int) -> int:
 
 
 def _as_stored(values: pa.Array, kind: str) -> pl.Series:
-    """A column in its parquet type, even if the file's Arrow schema has another type."""
+    """Converts a column to its parquet type, since the file's Arrow schema may have another type."""
     import polars as pl
     import pyarrow as pa
 
@@ -268,7 +268,7 @@ def _as_stored(values: pa.Array, kind: str) -> pl.Series:
 
 
 def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[StoredColumn]:
-    """The program's columns in a file: found by field ids, or by names if the file belongs to no table.
+    """Finds the program's columns in a file: by field ids, or by names if the file belongs to no table.
 
     Raises:
         NotNative: A column is missing or of another type, or the file has another number of rows.
@@ -278,16 +278,16 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
         return _columns_by_name(parquet, flat, work.groups[file.group], work)
     if parquet.metadata.num_rows != file.rows:
         raise NotNative("a file has another number of rows than the table's metadata says")
-    known = {}
+    names_by_id = {}
     for field in parquet.schema_arrow:
-        number = (field.metadata or {}).get(b"PARQUET:field_id")
-        if number is not None:
-            known[int(number)] = field.name
-    if not known:
+        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
+        if field_id is not None:
+            names_by_id[int(field_id)] = field.name
+    if not names_by_id:
         raise NotNative("a file has no field ids")
     columns = []
     for name, kind in work.program.read:
-        stored = known.get(work.ids[name])
+        stored = names_by_id.get(work.ids[name])
         if stored is not None:
             refuse_pattern(stored)
             refuse_misread(parquet, stored, name, kind, file.path)
@@ -302,7 +302,7 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
 def _columns_by_name(
     parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
 ) -> list[StoredColumn]:
-    """The program's columns in a file that belongs to no table; Spark has read its types from the footer.
+    """Finds the program's columns in a file that belongs to no table. Spark has read its types from the footer.
 
     Raises:
         NotNative: The footer has another type, or times in Spark's legacy calendar.
@@ -312,11 +312,11 @@ def _columns_by_name(
         raise NotNative("a file was written in Spark's legacy calendar")
     columns = []
     for name, kind in work.program.read:
-        in_file = names[name]
-        if in_file is None:
+        stored_column = names[name]
+        if stored_column is None:
             columns.append(StoredColumn(name, kind, None, kind))
             continue
-        stored, stored_kind = in_file
+        stored, stored_kind = stored_column
         refuse_pattern(stored)
         if _stored_kind(flat.get(stored), stored, kind) != stored_kind:
             raise NotNative(f"a file has the column {stored} in another form than {stored_kind}")
@@ -325,7 +325,7 @@ def _columns_by_name(
 
 
 def _stored_kind(column: Any, name: str, kind: str) -> str:
-    """The Spark type of a file's column, which must be the given type or a narrower one."""
+    """Returns the Spark type of a file's column. Refuses a type that cannot be widened to `kind`."""
     stored_kind = kind_of(column) if column is not None else None
     if stored_kind is None or not widens(stored_kind, kind):
         raise NotNative(f"a file has the column {name} in another form than {kind}")
@@ -333,7 +333,7 @@ def _stored_kind(column: Any, name: str, kind: str) -> str:
 
 
 def widens(stored_kind: str, kind: str) -> bool:
-    """True if the two types are equal, or the first may have become the second by promotion.
+    """True if the two types are equal, or Iceberg can promote the first to the second.
 
     Examples:
         >>> widens("int", "bigint"), widens("decimal(9,2)", "decimal(12,2)"), widens("bigint", "int")

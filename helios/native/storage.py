@@ -1,4 +1,4 @@
-"""Files that tasks open: on the local disk, or on an object store through PyIceberg's client."""
+"""Opens and deletes the files of tasks: on the local disk, or on an object store through PyIceberg's client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from helios.native.program import NotNative
 
 CLIENTS = ("adlfs", "aiohttp", "azure", "gcsfs", "google", "requests")
-"""The packages whose exceptions come from the clients of stores."""
+"""The packages whose exceptions count as errors of an object store."""
 
 
 def is_local(path: str) -> bool:
@@ -20,7 +20,7 @@ def is_local(path: str) -> bool:
 
 
 def opened(path: str, store: Mapping[str, str]) -> Any:
-    """A file that can be read at any offset; from a store, only the requested parts are fetched.
+    """Opens a file that can be read at any offset. From a store, only the requested parts are fetched.
 
     Args:
         path: A path of the local disk, or a URI.
@@ -32,7 +32,7 @@ def opened(path: str, store: Mapping[str, str]) -> Any:
 
 
 def created(path: str, store: Mapping[str, str]) -> Any:
-    """A new file to write; a file on a store exists once it is closed."""
+    """Opens a new file for writing. A file on a store exists once it is closed."""
     import pyarrow as pa
 
     if not is_local(path):
@@ -44,7 +44,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
 def delete(path: str, store: Mapping[str, str]) -> None:
     """Deletes a file, if it exists and its store allows the delete.
 
-    Not every writer of a store may delete files. A file that is left over is in no table.
+    Not every writer of a store may delete files. A file that stays is in no table.
     """
     if is_local(path):
         if os.path.exists(path):
@@ -58,7 +58,7 @@ def delete(path: str, store: Mapping[str, str]) -> None:
 
 
 def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The name of each file in a folder of a store and in folders below, and a function that deletes the file."""
+    """Lists all files below a folder of a store: the name of each file, and a function that deletes it."""
     from pyarrow.fs import FileSelector
 
     client, uri = _client(folder, store), urlsplit(folder)
@@ -95,7 +95,7 @@ def _client(path: str, store: Mapping[str, str]) -> Any:
 
 @lru_cache(maxsize=8)
 def _client_of(scheme: str, store: tuple[tuple[str, str], ...]) -> Any:
-    """The client of a store, which is kept with its connections for the later tasks of Spark's worker."""
+    """The client of a store. It is cached with its connections for later tasks of the same Python worker."""
     from pyiceberg.io import load_file_io
 
     try:

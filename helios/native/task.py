@@ -1,4 +1,4 @@
-"""One task: the engine processes a share of the batch, and reports its result as JSON."""
+"""Runs one task: the engine processes a share of the batch, and reports the result as JSON."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SETTINGS = {
 
 
 def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORES) -> str:
-    """Does a share of the work; its files are deleted if it fails.
+    """Does a share of the work. If it fails, its files are deleted.
 
     Args:
         kind: The kind of task: a key of `TASKS`.
         work: The common part of all tasks, as JSON.
         share: The part of the work that this task does.
-        name: A name that no other try of the share has.
+        name: A name that no other attempt at the share has.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
     Returns:
-        The task's report as JSON. If the task cannot do its share, `refused` says why Spark must, or `misread` why
-        Spark cannot either.
+        The task's report as JSON. If the task cannot do its share, it has only `refused`, the reason why Spark
+        must do the work, or `misread`, the reason why Spark cannot do it either.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -68,22 +68,22 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def write(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
+def write(work_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes the rows of files into the target.
 
     Args:
-        text: The work.
+        work_json: The work, as JSON.
         share: The files, as the fields of `InputFile`.
-        name: A name that no other try of a share has.
+        name: A name that no other attempt at a share has.
         stores: The stores of the source and of the target.
 
     Returns:
-        The Iceberg metadata of the written `files`, and how many rows expectations have `dropped`.
+        `files`, the Iceberg metadata of the written files; and `dropped`, the count of rows that expectations left out.
     """
     from helios.native.reader import Dropped, frames
     from helios.native.writer import TableWriter
 
-    work, (source_store, target_store) = Work.parse(text), stores
+    work, (source_store, target_store) = Work.parse(work_json), stores
     writer, dropped = TableWriter(work.target, f"{work.name}-{name}", target_store), Dropped()
     try:
         for file in share:
@@ -105,11 +105,14 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
 
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""Python's errors that an unexpected value may raise in the engine; Spark then writes the batch."""
+"""Python's exceptions that an unexpected value may raise in the engine. Spark then writes the batch."""
 
 
 def _refusal(error: BaseException) -> str | None:
-    """The reason to leave a batch to Spark after an error: Spark reads the same files, and raises its own error."""
+    """The reason to leave a batch to Spark after an error; None if the error must be raised.
+
+    Spark reads the same files, and raises its own error if they cannot be read.
+    """
     import polars as pl
     import pyarrow as pa
 

@@ -1,7 +1,8 @@
-"""The tasks of an upsert: a batch's newest rows, the positions of the rows that they replace, and the new files.
+"""The tasks of an upsert, in three steps: `reduce`, `match` and `store`.
 
-The newest rows are written to a file beside the target's files, and every later task reads it. This file and the files
-of pairs are deleted when the batch has ended.
+`reduce` writes the newest row of each key to a file beside the target's files. `match` finds the target's rows with
+these keys, and writes files of pairs of old and new rows. `store` writes the new data files. The file of the newest
+rows and the files of pairs are deleted when the batch has ended.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ ROW_ID, ROW_ID_FIELD = "_row_id", 2147483540
 CHANGED, CHANGED_FIELD = "_last_updated_sequence_number", 2147483539
 """The columns of row lineage in files of format v3, and their field ids in Iceberg."""
 INDEX, POSITION, NEW_ORDER, REPLACED = "__helios_index", "__helios_position", "__helios_order", "__helios_replaced"
-"""Columns with the index of a row in the batch, the position of an old row in its file, the order of the new row, and
-whether the old row is replaced."""
+"""Columns of pairs: the index of the new row in the batch, the position of the old row in its file, the order of the
+new row, and whether the old row is replaced."""
 
 
 def lineage(metrics: str) -> tuple[Column, ...]:
-    """The columns of row lineage in a file; the commit sets the sequence number of the last change."""
+    """The columns of row lineage in a file. The sequence number of the last change is null until the commit sets it."""
     return (
         Column(ROW_ID, ROW_ID_FIELD, "bigint", False, metrics),
         Column(CHANGED, CHANGED_FIELD, "bigint", False, metrics),
@@ -40,10 +41,10 @@ class Upsert:
     """The common part of the tasks of an upsert.
 
     Attributes:
-        work: The rows that the tasks read: those of the source, or the keys, the order and the row ids of the target.
+        work: The rows that the tasks read: those of the source, or the keys, orders and row ids of the target.
         keys: The key columns.
         order: The column that orders rows; None if each key may occur only once.
-        rows: The file of the newest rows.
+        rows: The path of the file of the newest rows.
     """
 
     work: Work
@@ -62,17 +63,18 @@ class Upsert:
         return cls(Work.parse(fields["work"]), tuple(fields["keys"]), fields["order"], fields["rows"])
 
 
-def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
+def reduce(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes the newest rows of a batch.
 
     Args:
-        text: The upsert.
+        upsert_json: The upsert, as JSON.
         share: All files of the batch, those of later rows last.
-        name: A name that no other try has.
+        name: A name that no other attempt has.
         stores: The store of the source, and that of the target, which is the local disk.
 
     Returns:
-        How many `rows` there are, the `bounds` of their keys, and how many rows expectations have `dropped`.
+        `rows`, the number of the newest rows; `bounds`, those of their keys; and `dropped`, the number of rows that
+        expectations left out.
     """
     import polars as pl
 
@@ -80,17 +82,17 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     from helios.native.newest import FILE, ROW, bounds, newest
     from helios.native.reader import Dropped, frames
 
-    upsert, dropped = Upsert.parse(text), Dropped()
+    upsert, dropped = Upsert.parse(upsert_json), Dropped()
     source_store, _ = stores
     columns = upsert.work.program.columns
     empty = pl.DataFrame(schema={**{name: polars_type(kind) for name, kind in columns}, ROW: pl.UInt32})
     parts = [empty.with_columns(pl.lit(0, pl.Int32).alias(FILE))]
-    for place, file in enumerate(share):
+    for file_index, file in enumerate(share):
         for frame in frames(InputFile(*file), upsert.work, source_store, numbered=True, dropped=dropped):
-            parts.append(frame.with_columns(pl.lit(place, pl.Int32).alias(FILE)))
+            parts.append(frame.with_columns(pl.lit(file_index, pl.Int32).alias(FILE)))
     rows = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
     os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
-    path = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # a task may still read the file of another try
+    path = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # a task may still read the file of another attempt
     rows.write_ipc(path, compression="uncompressed")
     os.replace(path, upsert.rows)
     return {"rows": len(rows), "bounds": bounds(rows, upsert.keys, columns), "dropped": dropped.rows}
@@ -98,7 +100,7 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
 
 @dataclass(frozen=True)
 class Vector:
-    """All deleted rows of a data file, including earlier deletes.
+    """The deletion vector of a data file after the upsert, which includes earlier deletes.
 
     Attributes:
         location: The data file.
@@ -111,13 +113,13 @@ class Vector:
     blob: str
 
 
-def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
+def match(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Finds the rows of a target whose key is in the batch.
 
     Args:
-        text: The upsert.
+        upsert_json: The upsert, as JSON.
         share: Data files of the target, each with its first row id, or None.
-        name: A name that no other try of a share has.
+        name: A name that no other attempt at a share has.
         stores: As for `reduce`.
 
     Returns:
@@ -127,15 +129,15 @@ def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """
     import polars as pl
 
-    upsert = Upsert.parse(text)
+    upsert = Upsert.parse(upsert_json)
     batch = pl.read_ipc(upsert.rows, columns=list(dict.fromkeys((*upsert.keys, *_order(upsert)))))
     batch = batch.with_row_index(INDEX)
     if upsert.order is not None:
         batch = batch.with_columns(pl.col(upsert.order).alias(NEW_ORDER))
     batch = batch.select(*upsert.keys, INDEX, *([NEW_ORDER] if upsert.order is not None else []))
     vectors, pairs = [], []
-    for file, first in share:
-        vector, matches = _match_file(InputFile(*file), first, batch, upsert)
+    for file, first_row_id in share:
+        vector, matches = _match_file(InputFile(*file), first_row_id, batch, upsert)
         if len(matches):
             pairs.append(matches)
         if vector is not None:
@@ -151,16 +153,16 @@ def _order(upsert: Upsert) -> tuple[str, ...]:
 
 
 def _match_file(
-    file: InputFile, first: int | None, batch: pl.DataFrame, upsert: Upsert
+    file: InputFile, first_row_id: int | None, batch: pl.DataFrame, upsert: Upsert
 ) -> tuple[Vector | None, pl.DataFrame]:
-    """The vector of a data file (None if none of its rows is replaced), and its pairs of rows."""
+    """Finds the pairs of a data file, and its new deletion vector; None if none of its rows is replaced."""
     import polars as pl
     from pyroaring import BitMap64
 
     from helios.native.deletes import deleted, vector_bytes
 
     deleted_positions = deleted(file, {})
-    matches = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _keyed(file, upsert.work)])
+    matches = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _read_keys(file, upsert.work)])
     deleted_matches = deleted_positions & BitMap64(matches.get_column(POSITION).to_list())
     matches = matches.filter(~pl.col(POSITION).is_in(list(deleted_matches))) if deleted_matches else matches
     newer = pl.lit(True)
@@ -168,8 +170,8 @@ def _match_file(
         # As in the MERGE: a new row without an order replaces only an old row without an order.
         newer = pl.col(upsert.order).is_null() | (pl.col(NEW_ORDER) >= pl.col(upsert.order)).fill_null(False)
     row_id = pl.lit(None, pl.Int64)
-    if first is not None:
-        row_id = pl.coalesce(pl.col(ROW_ID), pl.col(POSITION).cast(pl.Int64) + first)
+    if first_row_id is not None:
+        row_id = pl.coalesce(pl.col(ROW_ID), pl.col(POSITION).cast(pl.Int64) + first_row_id)
     pairs = matches.select(INDEX, row_id.alias(ROW_ID), newer.alias(REPLACED), POSITION)
     replaced = BitMap64(pairs.filter(REPLACED).get_column(POSITION).to_list())
     if not replaced:
@@ -179,45 +181,45 @@ def _match_file(
     return Vector(file.location, len(replaced), blob), pairs.drop(POSITION)
 
 
-def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
-    """The keys, the order and the row ids in a data file, with the positions of the rows, some rows at a time."""
+def _read_keys(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
+    """Reads the keys, orders and row ids of a data file with the positions of the rows, some rows at a time."""
     from helios.native.reader import collected, scanned
 
     rows, columns, count = scanned(file, work, POSITION)
     return collected(rows.select(*(column.expression() for column in columns), POSITION), count, work)
 
 
-def store(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
+def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes rows of the batch into files of the target, except rows that are older than the target's.
 
     Args:
-        text: The upsert.
+        upsert_json: The upsert, as JSON.
         share: The index of the first row, the number of rows, and the files of all pairs.
-        name: A name that no other try of a share has.
+        name: A name that no other attempt at a share has.
         stores: As for `reduce`.
 
     Returns:
-        The Iceberg metadata of the written `files`.
+        `files`, the Iceberg metadata of the written files.
     """
     import polars as pl
 
     from helios.native.writer import TableWriter
 
-    upsert = Upsert.parse(text)
+    upsert = Upsert.parse(upsert_json)
     _, target_store = stores
     writer = TableWriter(upsert.work.target, f"{upsert.work.name}-{name}", target_store)
     try:
         for start, count, paths in share:
             rows = pl.read_ipc(upsert.rows).with_row_index(INDEX).slice(start, count)
-            writer.write(_kept(rows, [pl.read_ipc(path) for path in paths]))
+            writer.write(_rows_to_add(rows, [pl.read_ipc(path) for path in paths]))
         return {"files": writer.close()}
     except BaseException:
         writer.abort()
         raise
 
 
-def _kept(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows that are added to the table, with the ids of the rows that they replace.
+def _rows_to_add(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
+    """The rows to add to the table, each with the id of the row that it replaces.
 
     Raises:
         NotNative: The table has two rows of one key.
@@ -227,8 +229,8 @@ def _kept(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
     changed = pl.lit(None, pl.Int64).alias(CHANGED)
     if not pairs:
         return rows.with_columns(pl.lit(None, pl.Int64).alias(ROW_ID), changed)
-    known = pl.concat(pairs)
-    if known.get_column(INDEX).is_duplicated().any():
+    all_pairs = pl.concat(pairs)
+    if all_pairs.get_column(INDEX).is_duplicated().any():
         raise NotNative("the table has two rows of one key")
-    paired = rows.join(known, on=INDEX, how="left", maintain_order="left")
+    paired = rows.join(all_pairs, on=INDEX, how="left", maintain_order="left")
     return paired.filter(pl.col(REPLACED).is_null() | pl.col(REPLACED)).with_columns(changed)

@@ -1,4 +1,4 @@
-"""The input and the output of a task, as plain values that travel as JSON."""
+"""The input and the output of a task, as plain values that are sent as JSON."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class InputFile:
         size: Its size in bytes.
         rows: The number of its rows according to the table's metadata; None for a file that belongs to no table.
         location: Its location as position deletes name it.
-        deletes: The path, offset and length of each delete; the offset is None except for a deletion vector.
+        deletes: The path, offset and length of each deletion vector or delete file; a delete file has no offset.
         group: The index of its group in `Work.groups`; None for a file of a table.
-        begin: The offset of the part of a file of lines that is read.
-        whole: The size of the whole file, if `size` is that of a part; otherwise 0.
+        begin: The offset at which the task's part of a csv or JSON file begins.
+        whole: The size of the whole file if `size` is that of a part; otherwise 0.
     """
 
     path: str
@@ -45,11 +45,11 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Text:
-    """The format of the lines of files.
+    """The format of the lines of csv and JSON files.
 
     Attributes:
         format: "csv" or "json".
-        columns: The columns of the files with their Spark types; those of a csv in order.
+        columns: The columns of the files with their Spark types; for a csv, in order.
         separator: The separator of the fields of a csv.
         header: The fields of the first line of a csv; empty without a header.
     """
@@ -104,7 +104,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Sort:
-    """A part of the sort order.
+    """A column of the sort order.
 
     Attributes:
         column: The column.
@@ -130,7 +130,7 @@ class Target:
         level: The compression level; None for the codec's default.
         file_size: The bytes at which a file ends and the next one begins.
         group_size: The bytes in memory of a row group.
-        sort: The parts of its sort order; empty without a sort order.
+        sort: The columns of its sort order; empty without a sort order.
         sort_id: The id of the sort order.
         spread: Spark's shuffle before it writes: "apart" for none, "partitions" if the rows of a partition meet in one
             task, "together" if a declared distribution or a sort order shuffles all rows.
@@ -154,13 +154,13 @@ class Work:
     """The common part of all tasks of a batch.
 
     Attributes:
-        name: The beginning of the names of their files; each try of the batch has another name.
+        name: The prefix of the names of new files; each attempt at the batch has another one.
         program: The steps.
         ids: The field ids of the columns that are read, by name.
         absent: The columns that are null in files written before the column was added.
         target: The table that is written.
-        groups: For each group of files, the name and the Spark type of each column in them; None if they lack it.
-        texts: For each group of files of lines, their format.
+        groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
+        texts: For each group of csv or JSON files, their format; empty for data files.
     """
 
     name: str

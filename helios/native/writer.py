@@ -1,4 +1,4 @@
-"""Parquet files of an Iceberg table, with the field ids of its columns, and their metadata."""
+"""Writes the parquet files of an Iceberg table, and returns their metadata."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-MOST_OPEN = 100
-"""The number of files that a task keeps open. With more partitions, the least recently written file is closed."""
-MOST_STREAMED = 32
+MAX_OPEN_LOCAL = 100
+"""The maximum number of local files that a task keeps open. Then it closes the least recently written one."""
+MAX_OPEN_ON_STORE = 32
 """The same for a store, whose client keeps up to 10 MB of each file in memory."""
-GATHERED = 256 << 20
-"""Bytes of rows that a task gathers in memory before it splits them by partition."""
-SORTED = 512 << 20
-"""Bytes of rows that a task sorts at most. All of its rows are in memory, because each file is sorted as a whole."""
-SAMPLE = 20_000
-"""The number of first values of a column by which its encoding is chosen."""
+MAX_UNSORTED_BYTES = 256 << 20
+"""Bytes of rows that a task without a sort order collects in memory before it splits them by partition."""
+MAX_SORTED_BYTES = 512 << 20
+"""The maximum bytes of rows that a task sorts. It holds all of them in memory, because it sorts whole files."""
+SAMPLE_VALUES = 20_000
+"""The number of first values of a column that are sampled to choose its encoding."""
 WRITE_BATCH = 1 << 14
 """The number of values that Arrow encodes at a time. Arrow's default of 1,024 takes a tenth more time."""
 
 
 def arrow_schema(target: Target) -> pa.Schema:
-    """The schema of a table's files, in Arrow's form."""
+    """The Arrow schema of a table's files, with the field ids of the columns."""
     import pyarrow as pa
 
     fields = [
@@ -59,13 +59,13 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 class TableWriter:
-    """Writes the rows of one task, those of each partition into files of its own.
+    """Writes the rows of one task. Each partition has files of its own.
 
-    Rows wait in memory up to a bound; then they are split by partition and written.
+    Rows are collected in memory up to a limit. Then they are split by partition and written.
 
     Args:
         target: The table.
-        name: The beginning of the files' names.
+        name: The prefix of the files' names.
         store: PyIceberg's properties of the table's store.
     """
 
@@ -74,9 +74,9 @@ class TableWriter:
         self._store = store
         self._name = name
         self._schema = arrow_schema(target)
-        self._most_open = MOST_OPEN if is_local(target.folder) else MOST_STREAMED
-        unsorted_bytes = GATHERED if target.partition else target.group_size
-        self._most_waiting = SORTED if target.sort else unsorted_bytes
+        self._most_open = MAX_OPEN_LOCAL if is_local(target.folder) else MAX_OPEN_ON_STORE
+        unsorted_bytes = MAX_UNSORTED_BYTES if target.partition else target.group_size
+        self._most_waiting = MAX_SORTED_BYTES if target.sort else unsorted_bytes
         self._waiting: list[pl.DataFrame] = []
         self._waiting_bytes = 0.0
         self._open: dict[Values, _File] = {}
@@ -115,13 +115,16 @@ class TableWriter:
         spans: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
             rows, spans = grouped_by_partition(rows, self._target.partition)
-        # Converted at once: each small part would take as long as all rows.
+        # All rows are converted at once, because each small part would take as long as all rows.
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
         for values, start, count in spans:
             self._append(values, table.slice(start, count), rows.slice(start, count), group)
 
     def _append(self, values: Values, table: pa.Table, rows: pl.DataFrame, group: int) -> None:
-        """Appends rows, given as an Arrow table and as a frame, to a partition's file, in groups of `group` rows."""
+        """Appends rows to the file of a partition, in row groups of about `group` rows.
+
+        `table` and `rows` are the same rows, as an Arrow table and as a frame.
+        """
         file = self._open.pop(values, None)
         if file is None:
             repeating = [column.name for column in self._target.columns if _repeats(rows.get_column(column.name))]
@@ -131,9 +134,9 @@ class TableWriter:
         groups = max(1, round(len(table) / group))  # of equal size, so that the last one is not small
         file.write(table, math.ceil(len(table) / groups))
         if file.size >= self._target.file_size:
-            self._end(values)
+            self._close_file(values)
         if len(self._open) > self._most_open:
-            self._end(next(iter(self._open)))
+            self._close_file(next(iter(self._open)))
 
     def _path(self, values: Values) -> str:
         parts = [folder(value, field) for value, field in zip(values, self._target.partition, strict=True)]
@@ -141,7 +144,7 @@ class TableWriter:
         self._paths.append(path)
         return path
 
-    def _end(self, values: Values) -> None:
+    def _close_file(self, values: Values) -> None:
         fields = zip(values, self._target.partition, strict=True)
         partition = [as_json(value, field) for value, field in fields]
         metadata = self._open.pop(values).close()
@@ -151,7 +154,7 @@ class TableWriter:
         """Closes all files, and returns their metadata as Iceberg's JSON of content files."""
         self._flush()
         for values in list(self._open):
-            self._end(values)
+            self._close_file(values)
         return self._done
 
     def abort(self) -> None:
@@ -174,8 +177,8 @@ def _sorted(rows: pl.DataFrame, order: Sequence[Sort]) -> pl.DataFrame:
 
 def _repeats(values: pl.Series) -> bool:
     """True if the first values repeat so often that a dictionary is worth its cost."""
-    some = values.head(SAMPLE)
-    return some.n_unique() * 2 <= len(some)
+    sample = values.head(SAMPLE_VALUES)
+    return sample.n_unique() * 2 <= len(sample)
 
 
 class _File:
@@ -237,7 +240,7 @@ class _File:
         }
 
     def abandon(self) -> None:
-        """Closes the file, which is then deleted."""
+        """Closes the file, which the caller then deletes."""
         import pyarrow as pa
 
         # The task already ends with the first error of the store.

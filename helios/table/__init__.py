@@ -1,1 +1,1 @@
-"""Tables without a JVM: snapshots, refs, expiry, quarantine, and the pipelines that read and write them."""
+"""Reads and changes tables without a JVM: snapshots, refs, expiry, quarantines, and the state of pipelines."""

@@ -35,10 +35,10 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Landing:
-    """A committed batch.
+    """A committed batch, as a record or a checkpoint remembers it.
 
     Attributes:
-        batch: Its number; -1 for the state that a new checkpoint began with.
+        batch: Its number; -1 for the state with which a new checkpoint began.
         snapshot: Its snapshot.
         sequence: A lower bound of that snapshot's sequence number; 0 if unknown.
         head: A later head of the branch that was proven to descend from it.
@@ -73,13 +73,13 @@ Read: TypeAlias = Callable[[str], "Version | None"]
 
 
 def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Presence:
-    """The presence of a batch in a branch.
+    """Decides whether a branch contains a batch.
 
     Args:
         head: The newest snapshot of the branch; None for an empty one.
         landing: The batch.
-        now: The table's metadata.
-        read: Reads its earlier metadata files.
+        now: The current metadata of the table.
+        read: Reads an earlier metadata file of the table.
     """
     files = EarlierVersions(read)
     proofs = {landing.snapshot, landing.head} - {None}  # an ancestor among these proves that the branch has the batch
@@ -122,12 +122,15 @@ class EarlierVersions:
         self._cache: dict[str, Version | None] = {}
 
     def committed(self, node: Node, version: Version) -> tuple[Node, Version] | None:
-        """A snapshot with its parent, and the metadata that still retains the parent; None if no such metadata exists.
+        """Looks up a snapshot in the file that committed it, or in a later file that still retains its parent.
 
         Args:
             node: The snapshot.
             version: The metadata whose log is searched first; if that log does not reach back far enough, the log of
                 its oldest file is searched next.
+
+        Returns:
+            The snapshot, and the metadata of that file; None if no such file can be read.
         """
         while log := version.earlier():
             files = [file for _, file in log]

@@ -2,7 +2,8 @@
 
 A batch has one input per source: the state of a table at a snapshot, the range of snapshots `(after, to]`, or a digest
 of files or rows. Ranges are sets of snapshots, so two ranges may overlap, and a state overlaps the ranges up to its
-snapshot. States and digests are only equal or not: a later state is another input.
+snapshot. Two states or two
+digests never overlap: they are either equal, or different inputs.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from helios.table.inputs import (
     SEVERAL,
     Digest,
     Input,
-    Look,
     Node,
     Range,
+    SnapshotLookup,
     have_common_snapshot,
     packed,
     recorded_input,
@@ -29,18 +30,18 @@ from helios.table.inputs import (
 from helios.table.positions import same_entries, same_source
 
 Combines: TypeAlias = Callable[[], "str | None"]
-"""The reason why one batch gives other rows than several batches of the same input; None for row-by-row steps."""
+"""Returns why one batch gives other rows than several batches with the same input; None for row-by-row steps."""
 
 
-def _go_row_by_row() -> None:
+def _no_reason() -> None:
     return None
 
 
 LIMIT = 8_192
-"""The maximum length of one pipeline's inputs in a table property: enough for about 150 batches that are not joined."""
+"""The maximum length of a pipeline's inputs in a table property. It is enough for about 150 batches."""
 
 JOINED_LAST = 16
-"""The number of newest batches that are joined last, because a rollback may remove some of them."""
+"""The number of newest batches that are joined only if nothing else helps, because a rollback may remove them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Entry:
     Attributes:
         steps: The fingerprint of the steps; None if batches of different steps were joined, or a rollback may have
             removed the batch.
-        inputs: One per source.
+        inputs: The input from each source.
         by: The snapshot of the target in which the newest of the batches was committed.
     """
 
@@ -72,7 +73,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and what it is based on.
+    """A verdict, with the entries on which it is based.
 
     Attributes:
         verdict: The verdict.
@@ -101,24 +102,24 @@ class Appended:
     entries: tuple[Entry, ...] = ()
     complete: bool = True
 
-    def judge(self, batch: Entry, looks: Sequence[Look], combines: Combines = _go_row_by_row) -> Finding:
+    def judge(self, batch: Entry, lookups: Sequence[SnapshotLookup], combines: Combines = _no_reason) -> Finding:
         """Compares a batch with the appended inputs.
 
         Args:
             batch: The batch.
-            looks: For each source, the function that looks up its snapshots.
+            lookups: For each source, the function that looks up its snapshots.
             combines: Returns why the batch's steps do not go row by row; called only if the verdict depends on it.
         """
         same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
         equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
         if equal is not None:
             return Finding(Verdict.SAME, equal)
-        covering = _covering(batch, same_steps, looks)
+        covering = _covering(batch, same_steps, lookups)
         if covering:
             why = combines()
             if why is None:
                 return Finding(Verdict.SAME, covering[0])
-            source = next(index for index, given in enumerate(batch.inputs) if isinstance(given, Range))
+            source = next(index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, Range))
             return Finding(Verdict.REGROUPS, covering[0], source, tuple(covering), why)
         same_inputs = next((entry for entry in self.entries if entry.inputs == batch.inputs), None)
         if same_inputs is not None:
@@ -126,15 +127,15 @@ class Appended:
         unknown = None
         for entry in self.entries:
             for source, pair in enumerate(zip(batch.inputs, entry.inputs, strict=False)):
-                overlaps = have_common_snapshot(*pair, looks[source])
+                overlaps = have_common_snapshot(*pair, lookups[source])
                 if overlaps:
                     return Finding(Verdict.OVERLAPS, entry, source)
                 if overlaps is None:
                     unknown = Finding(Verdict.UNKNOWN, entry, source)
         return unknown or Finding(Verdict.NEW)
 
-    def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _go_row_by_row) -> Appended:
-        """These inputs with one more batch. Above the limit, entries are joined, or else the oldest are dropped.
+    def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _no_reason) -> Appended:
+        """Returns these inputs with one more batch. To stay below the limit, joins entries, or drops the oldest ones.
 
         Args:
             batch: The batch.
@@ -157,12 +158,14 @@ class Appended:
         return Appended(tuple(entries), complete)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON value in the pipeline's record: each fingerprint and each table once, and a list per batch."""
+        """The JSON value for the pipeline's record: each fingerprint and each table once, and a list for each batch."""
         steps = list(dict.fromkeys(entry.steps for entry in self.entries))
-        inputs = [given for entry in self.entries for given in entry.inputs]
-        tables = list(dict.fromkeys(given.table for given in inputs if not isinstance(given, Digest)))
+        inputs = [source_input for entry in self.entries for source_input in entry.inputs]
+        tables = list(
+            dict.fromkeys(source_input.table for source_input in inputs if not isinstance(source_input, Digest))
+        )
         batches = [
-            [steps.index(entry.steps), entry.by, *(packed(given, tables) for given in entry.inputs)]
+            [steps.index(entry.steps), entry.by, *(packed(source_input, tables) for source_input in entry.inputs)]
             for entry in self.entries
         ]
         mark = {} if self.complete else {"complete": False}
@@ -180,16 +183,16 @@ class Appended:
         """
         steps, tables = fields["steps"], fields["tables"]
         entries = tuple(
-            Entry(steps[number], tuple(unpacked(given, tables) for given in inputs), by)
+            Entry(steps[number], tuple(unpacked(source_input, tables) for source_input in inputs), by)
             for number, by, *inputs in fields["batches"]
         )
         return cls(entries, bool(fields.get("complete", True)))
 
 
 def entry_of(
-    position: Mapping[str, Any] | None, steps: str, looks: Sequence[Look], by: int | None = None
+    position: Mapping[str, Any] | None, steps: str, lookups: Sequence[SnapshotLookup], by: int | None = None
 ) -> Entry | None:
-    """The inputs of a batch, from its recorded position; None if that has no sources.
+    """Returns the inputs of a batch from its recorded position; None if the position has no sources.
 
     Examples:
         >>> read = {"source": "local.a.s", "uuid": "u", "snapshot": 7, "after": 5}
@@ -199,9 +202,9 @@ def entry_of(
     sources = [source for source in (position or {}).get("sources") or () if isinstance(source, Mapping)]
     if not sources:
         return None
-    padded = [*looks, *[_unknown] * len(sources)]
+    padded = [*lookups, *[_unknown] * len(sources)]
     inputs = tuple(recorded_input(source, look) for source, look in zip(sources, padded, strict=False))
-    # A batch of a followed source cannot be read again as it was, so without steps it never counts as the same.
+    # A batch of a followed source cannot be repeated. Without steps, it never counts as the same.
     return Entry(None if any("place" in source for source in sources) else steps, inputs, by)
 
 
@@ -231,26 +234,26 @@ def _unknown(snapshot: int) -> Node | None:
     return None
 
 
-def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> list[Entry]:
+def _covering(batch: Entry, entries: Sequence[Entry], lookups: Sequence[SnapshotLookup]) -> list[Entry]:
     """The entries that together cover all snapshots of a batch's range, and whose other inputs are equal; newest first.
 
     Empty if they do not cover all snapshots, or if the batch does not have exactly one range.
     """
-    ranges = [index for index, given in enumerate(batch.inputs) if isinstance(given, Range)]
+    ranges = [index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, Range)]
     if len(ranges) != 1:
         return []  # with two ranges, each pair of snapshots would have to be covered
     [at] = ranges
     span = batch.inputs[at]
     assert isinstance(span, Range)
-    missing, all_retained = snapshots_in(span, looks[at])
+    missing, all_retained = snapshots_in(span, lookups[at])
     if not all_retained or not missing:
         return []
     covering = []
     for entry in reversed(entries):
         if len(entry.inputs) == len(batch.inputs) and _other_inputs(entry, at) == _other_inputs(batch, at):
-            given = entry.inputs[at]
-            if isinstance(given, Range) and given.table == span.table:
-                snapshots, _ = snapshots_in(given, looks[at])
+            source_input = entry.inputs[at]
+            if isinstance(source_input, Range) and source_input.table == span.table:
+                snapshots, _ = snapshots_in(source_input, lookups[at])
                 if missing & snapshots:
                     covering.append(entry)
                 missing -= snapshots
@@ -266,7 +269,7 @@ def _other_inputs(entry: Entry, at: int) -> tuple[Input, ...]:
 
 
 def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bool], *, exact: bool) -> list[Entry]:
-    """Entries in which adjacent ranges are joined.
+    """Joins the adjacent ranges of entries.
 
     Args:
         entries: The entries.
@@ -277,7 +280,7 @@ def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bo
     kept: list[Entry] = []
     for entry in entries:
         latest = entry
-        # The joined range may have neighbours, too.
+        # The joined range may have neighbours itself.
         while (pair := _first_join(kept, latest, goes_row_by_row, exact=exact)) is not None:
             neighbour, latest = pair
             kept = [other for other in kept if other is not neighbour]
@@ -297,7 +300,7 @@ def _first_join(
 
 
 def _join(entry: Entry, other: Entry, goes_row_by_row: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
-    ranges = [index for index, given in enumerate(entry.inputs) if isinstance(given, Range)]
+    ranges = [index for index, source_input in enumerate(entry.inputs) if isinstance(source_input, Range)]
     if len(ranges) != 1 or len(entry.inputs) != len(other.inputs):
         return None
     [at] = ranges
@@ -323,5 +326,8 @@ def _size(entries: Sequence[Entry]) -> int:
 
 
 def without_steps(entry: Entry) -> Entry:
-    """An entry that a rollback may have removed from the target: a batch that overlaps it is refused."""
+    """Returns an entry without its steps, because a rollback may have removed it from the target.
+
+    A batch that overlaps such an entry is refused.
+    """
     return replace(entry, steps=None)

@@ -1,4 +1,4 @@
-"""The states that a table had on main, by their commit times, as far as its history is retained; from its metadata."""
+"""The commit times of the states of a table's main, as far as its history is retained; from its metadata."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CommitTimes:
 
 
 def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
-    """The commit times of a table's main, up to a snapshot.
+    """Returns the commit times of the states of a table's main, up to a snapshot.
 
-    The times come from the table's snapshot log, which includes rollbacks. As the clocks of writers differ, an entry
-    may have an earlier time than entries before it: it counts from its own time on, and replaces those entries.
+    The times come from the table's snapshot log, which includes rollbacks. The clocks of writers may
+    differ. An entry with an earlier time than entries before it counts from its own time on, and replaces them.
 
     Args:
         metadata: The table's metadata, as in its metadata file.

@@ -1,4 +1,4 @@
-"""The commits of a table: the pipeline, the input and the plan of each; from metadata, without a JVM."""
+"""Reads the commits of a table, each with its pipeline, input and plan, from metadata; without a JVM."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 REDONE = "helios.redone"
-"""The stamp of a backfill's commit: the snapshot whose rows it replaced."""
+"""The summary entry of a backfill's commit that names the snapshot whose rows it replaced."""
 SLICE = "helios.slice"
-"""The stamp of a backfill's commit: the condition of its slice."""
+"""The summary entry of a backfill's commit that has the condition of its slice."""
 INSTEAD = "helios.from"
-"""The stamp of a backfill's commit: the table or folder that it read in place of the source."""
+"""The summary entry of a backfill's commit that names the table or folder that it read in place of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Commit:
 
     @property
     def read_texts(self) -> tuple[str, ...]:
-        """For each of `reads`, the part of the source that was read, for people; empty if its position is unknown."""
+        """For each of `reads`, the part of the source that was read, as text; empty if its position is unknown."""
         if self.repairs is not None:
             read = f"what snapshot {self.redone}" if self.redone is not None else f"what {self.repairs}"
             text = f"{self.instead} in its place" if self.instead is not None else f"{read} had read, once more"
@@ -107,36 +107,39 @@ class Commit:
 
 
 def commits(
-    table: Table, places: Sequence[Warehouse] = (), given: Mapping[str, str] | None = None, *, branch: str = MAIN
+    table: Table, places: Sequence[Warehouse] = (), checkpoints: Mapping[str, str] | None = None, *, branch: str = MAIN
 ) -> list[Commit]:
     """The retained commits of a branch, newest first, each with its spans and its plan.
 
     Args:
         table: The table.
         places: The warehouses that may have the checkpoints of its pipelines, and with them the plans.
-        given: The declared checkpoints of pipelines, by pipeline.
+        checkpoints: The declared checkpoint of each pipeline that declares one, by pipeline.
         branch: The branch.
     """
     head = table.iceberg.metadata.refs.get(branch)
-    return _history(table.iceberg.metadata, head.snapshot_id, places, given or {}) if head is not None else []
+    return _history(table.iceberg.metadata, head.snapshot_id, places, checkpoints or {}) if head is not None else []
 
 
 def commit_of(
-    table: Table, snapshot: int, places: Sequence[Warehouse] = (), given: Mapping[str, str] | None = None
+    table: Table, snapshot: int, places: Sequence[Warehouse] = (), checkpoints: Mapping[str, str] | None = None
 ) -> Commit:
-    """The commit of a snapshot of any branch, with its spans and its plan; `places` and `given` as for `commits`.
+    """The commit of a snapshot of any branch, with its spans and its plan; `places` and `checkpoints` as for `commits`.
 
     Raises:
         NotFound: The table has no such snapshot.
     """
-    return commit_in(table.iceberg.metadata, table.snapshot(snapshot).id, places, given)
+    return commit_in(table.iceberg.metadata, table.snapshot(snapshot).id, places, checkpoints)
 
 
 def commit_in(
-    metadata: TableMetadata, snapshot: int, places: Sequence[Warehouse] = (), given: Mapping[str, str] | None = None
+    metadata: TableMetadata,
+    snapshot: int,
+    places: Sequence[Warehouse] = (),
+    checkpoints: Mapping[str, str] | None = None,
 ) -> Commit:
     """The commit of a snapshot, from the table's current or earlier metadata; otherwise as `commit_of`."""
-    return _history(metadata, snapshot, places, given or {})[0]
+    return _history(metadata, snapshot, places, checkpoints or {})[0]
 
 
 def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
@@ -158,21 +161,24 @@ NOT_WRITTEN = (
 
 
 def never_written(history: Iterable[Commit], table: Table) -> bool:
-    """True if no pipeline has ever committed into a table; False if expired commits hide the answer."""
+    """True if no pipeline has ever committed to a table; False if expired commits hide the answer."""
     if expired_before(table) is not None:
         return False
     stamped = any(commit.pipeline is not None for commit in history)
     return not stamped and not any(name.startswith(LEDGER) for name in table.iceberg.properties)
 
 
-def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
-    """The commits up to a snapshot, newest first."""
+def _history(
+    metadata: TableMetadata, head: int, places: Sequence[Warehouse], checkpoints: Mapping[str, str]
+) -> list[Commit]:
+    """Returns the commits up to a snapshot, newest first."""
 
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
-        own = [given[pipeline]] if pipeline in given else []
+        locations = [checkpoints[pipeline]] if pipeline in checkpoints else []
         return {
-            kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, own)
+            kept.steps: kept
+            for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, locations)
         }
 
     last_positions: dict[str, Position | None] = {}
@@ -215,7 +221,7 @@ def overwrites(plan: KeptPlan | None) -> bool:
 
 
 def _counted(summary: Mapping[str, str], operation: str, plan: KeptPlan | None, *, vectors: bool) -> dict[str, Any]:
-    """The rows that a commit added, removed and moved, by the counts of its summary.
+    """Computes the rows that a commit added, removed and moved from the counts in its summary.
 
     Args:
         summary: The snapshot's summary.

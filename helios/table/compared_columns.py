@@ -69,11 +69,11 @@ def compared_columns(before: State, after: State) -> list[str]:
 
 
 WIDER = (("int", "long"), ("float", "double"))
-"""Pairs of types, of which the second represents all values of the first."""
+"""Pairs of types. The second type can represent all values of the first."""
 
 
 def not_compared(before: State, after: State) -> list[str]:
-    """The columns that two tables have in common, but with types that cannot be compared."""
+    """The common columns of two tables whose types cannot be compared."""
     names = {field.name for field in before.schema.fields}
     compared = compared_columns(before, after)
     return [field.name for field in after.schema.fields if field.name in names and field.name not in compared]
@@ -100,7 +100,7 @@ def common_type(one: IcebergType, other: IcebergType) -> str | None:
 
 
 def _bare(kind: IcebergType) -> str:
-    """A type as JSON, without what may differ between equal types: field ids, comments and nullability."""
+    """A type as JSON, without the parts that may differ between equal types: field ids, comments and nullability."""
 
     def strip(value: Any) -> Any:
         if isinstance(value, list):
@@ -124,10 +124,10 @@ def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list
     """
     names = compared_columns(before, after)
     first = {name.lower(): name for name in reversed(names)}
-    alike = next((name for name in names if first[name.lower()] != name), None)
-    if alike is not None:
+    twin = next((name for name in names if first[name.lower()] != name), None)
+    if twin is not None:
         raise InputError(
-            f"{after.table.name} at {after.text} has the columns {first[alike.lower()]!r} and {alike!r}: their names "
+            f"{after.table.name} at {after.text} has the columns {first[twin.lower()]!r} and {twin!r}: their names "
             "differ by case alone, and Spark, which compares the rows, does not distinguish them.",
             where=caller(),
             fix="rename one of them: columns are read by their names in the later state.",
@@ -176,7 +176,7 @@ class _Column:
 
 
 def column_changes(before: State, after: State) -> list[ColumnChange]:
-    """How the columns of two states differ: of one table by field id, of two tables by name."""
+    """The differences between the columns of two states, matched by field id in one table, by name in two tables."""
     same = before.same_table(after)
     old = {(column.id if same else column.name): column for column in _columns(before.schema)}
     new = {(column.id if same else column.name): column for column in _columns(after.schema)}

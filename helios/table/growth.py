@@ -1,4 +1,4 @@
-"""How fast the history of a table grows, and the line to add to a script to bound it."""
+"""Measures how fast the history of a table grows, and suggests the line in a script that bounds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Growth:
     """The history of a table.
 
     Attributes:
-        snapshots: How many snapshots its metadata names.
+        snapshots: The number of snapshots in its metadata.
         seconds: The time between the oldest and the newest of them.
         bytes: The size of the metadata file, which every commit writes again; None if unknown.
     """
@@ -41,7 +41,7 @@ class Growth:
         return round((self.snapshots - 1) * DAY / self.seconds) if self.seconds else 0
 
     def advice(self) -> str | None:
-        """The cost of the history, and the line that bounds it; None for a short history.
+        """The cost of the history, with the line that bounds it; None for a short history.
 
         Examples:
             >>> Growth(snapshots=999, seconds=3600).advice()
@@ -56,7 +56,7 @@ class Growth:
 
 
 def growth(table: pyiceberg.table.Table) -> Growth:
-    """The history of a table, as PyIceberg has loaded it; the file size is read for a long history only."""
+    """Measures the history of a loaded table. Reads the size of its metadata file only if the history is long."""
     times = [snapshot.timestamp_ms for snapshot in table.metadata.snapshots]
     many = len(times) >= MANY
     size = len(table.io.new_input(table.metadata_location)) if many and table.metadata_location else None

@@ -1,4 +1,4 @@
-"""The inputs of a batch as sets of snapshots or digests, and their compact form in a record; without a JVM."""
+"""The inputs of a batch, as sets of snapshots or as digests, and their compact form in a record; without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Node(NamedTuple):
     sequence: int | None
 
 
-Look: TypeAlias = Callable[[int], "Node | None"]
+SnapshotLookup: TypeAlias = Callable[[int], "Node | None"]
 """Looks up a snapshot of a source; None if it has expired."""
 
 
@@ -55,14 +55,14 @@ class Digest:
 Input: TypeAlias = State | Range | Digest
 
 SEVERAL = Digest("")
-"""A placeholder for the other inputs of ranges that were joined."""
+"""A placeholder for the other inputs of a batch whose ranges were joined with those of another batch."""
 
 
 # from a recorded position
 
 
-def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
-    """The input of one source, from its entry in a recorded position."""
+def recorded_input(entry: Mapping[str, Any], look: SnapshotLookup) -> Input:
+    """Returns the input from one source, given its entry in a recorded position."""
 
     def point(snapshot: int) -> Point:
         node = look(snapshot)
@@ -81,7 +81,7 @@ def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
 # sets of snapshots
 
 
-def have_common_snapshot(one: Input, other: Input, look: Look) -> bool | None:
+def have_common_snapshot(one: Input, other: Input, look: SnapshotLookup) -> bool | None:
     """True if a range and another range or state have a common snapshot; None if expired snapshots hide the answer."""
     if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
         return False
@@ -100,10 +100,10 @@ def have_common_snapshot(one: Input, other: Input, look: Look) -> bool | None:
     return False if one_is_empty or (all_mine and all_theirs) else None
 
 
-def _as_range(given: State | Range) -> Range | None:
-    if isinstance(given, Range):
-        return given
-    return Range(given.table, None, given.at) if given.at is not None else None
+def _as_range(source_input: State | Range) -> Range | None:
+    if isinstance(source_input, Range):
+        return source_input
+    return Range(source_input.table, None, source_input.at) if source_input.at is not None else None
 
 
 def _before(a: Range, b: Range) -> bool:
@@ -114,8 +114,11 @@ def _before(a: Range, b: Range) -> bool:
     return b.after == a.to or (end is not None and begin is not None and end <= begin)
 
 
-def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
-    """The retained snapshots from the end of a range back to a stop; False if an expired snapshot ended the walk."""
+def _walk(span: Range, look: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
+    """Walks from the end of a range back to a stop.
+
+    Returns the snapshots on the way, and False if the walk ended at an expired snapshot.
+    """
     walked: set[int] = set()
     snapshot: int | None = span.to.snapshot
     while snapshot is not None and snapshot not in stops:
@@ -127,7 +130,7 @@ def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
     return walked, True
 
 
-def snapshots_in(span: Range, look: Look) -> tuple[set[int], bool]:
+def snapshots_in(span: Range, look: SnapshotLookup) -> tuple[set[int], bool]:
     """The retained snapshots of a range, and whether they are all of its snapshots."""
     return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
 
@@ -135,28 +138,28 @@ def snapshots_in(span: Range, look: Look) -> tuple[set[int], bool]:
 # the compact form
 
 
-def packed(given: Input, tables: list[str]) -> Any:
+def packed(source_input: Input, tables: list[str]) -> Any:
     """An input as JSON values, with the index of its table in `tables`."""
-    if isinstance(given, Digest):
-        return given.value
-    if isinstance(given, State):
-        return [tables.index(given.table), *_point(given.at)]
-    return [tables.index(given.table), *_point(given.after), *_point(given.to)]
+    if isinstance(source_input, Digest):
+        return source_input.value
+    if isinstance(source_input, State):
+        return [tables.index(source_input.table), *_point(source_input.at)]
+    return [tables.index(source_input.table), *_point(source_input.after), *_point(source_input.to)]
 
 
 def _point(point: Point | None) -> tuple[int | None, int | None]:
     return (point.snapshot, point.sequence) if point is not None else (None, None)
 
 
-def unpacked(given: Any, tables: list[str]) -> Input:
+def unpacked(source_input: Any, tables: list[str]) -> Input:
     """The inverse of `packed`.
 
     Raises:
         ValueError: A list has the wrong length, or a range has no end.
     """
-    if isinstance(given, str):
-        return Digest(given)
-    number, *numbers = given
+    if isinstance(source_input, str):
+        return Digest(source_input)
+    number, *numbers = source_input
     ids, sequences = numbers[::2], numbers[1::2]
     points = [None if id is None else Point(id, sequence) for id, sequence in zip(ids, sequences, strict=True)]
     if len(points) == 1:

@@ -1,4 +1,4 @@
-"""Lags that only a run can compute, because only a run connects to the source. It keeps them in its checkpoint.
+"""Lags that only a run can compute, because only a run connects to the source. The run keeps them in its checkpoint.
 
 <checkpoint>/
   helios/lag/N.json   the last lag of the source with the number N in the plan
@@ -57,21 +57,21 @@ class SeenLag:
             return None
 
 
-def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> SeenLag | None:
-    """The last lag that a run of the pipeline computed for a source.
+def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], locations: Sequence[str] = ()) -> SeenLag | None:
+    """Returns the last lag that a run of the pipeline computed for a source.
 
     Args:
         pipeline: The pipeline.
         source: The source's name in positions.
-        places: The warehouses to search for its checkpoints, if none is given.
-        given: The locations of its checkpoints.
+        places: The warehouses to search for its checkpoints if `locations` is empty.
+        locations: The locations of its checkpoints.
 
     Returns:
         The newest lag; None if no checkpoint has one, or none can be read.
     """
     lags: list[SeenLag] = []
     try:
-        for folder in checkpoints_of(pipeline, places, given):
+        for folder in checkpoints_of(pipeline, places, locations):
             texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
             seen = [SeenLag.parse(text) for text in texts if text is not None]
             lags += [lag for lag in seen if lag is not None and lag.source == source]
@@ -81,9 +81,9 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Se
 
 
 def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """The last lag that a run computed, for a source whose lag only a run can compute."""
-    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
-    seen = last_seen(pipeline, entry.source, view.places, given)
+    """Returns the last lag that a run computed, for a kind of source whose lag only a run can compute."""
+    locations = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
+    seen = last_seen(pipeline, entry.source, view.places, locations)
     if seen is None:
         return None
     notes.append(f"its run last looked at {entry.source} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")

@@ -53,7 +53,10 @@ def _holder(fields: dict[str, Any]) -> Holder:
 
 
 def alive(holder: Holder) -> bool:
-    """True if the driver that holds a lease lives: by its process on this host, or its last renewal on another host."""
+    """True if the driver that holds a lease is alive.
+
+    On this host its process is checked, on another host the time of its last renewal.
+    """
     if holder.get("owner") in RELEASED:
         return False
     if holder.get("host") != socket.gethostname():
@@ -70,7 +73,7 @@ def alive(holder: Holder) -> bool:
 
 
 def lease_error(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:
-    """The error that another driver holds a checkpoint."""
+    """The error for a checkpoint that another driver holds."""
     return LeaseError(
         f"another driver is running on {location}: process {holder['pid']} on {holder['host']}.",
         where=where,
@@ -79,7 +82,7 @@ def lease_error(location: str, holder: Holder, where: Origin | None = None) -> L
 
 
 def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
-    """The error that another driver holds a checkpoint, found before Spark starts; None if no such driver is known.
+    """The error for a checkpoint that another driver holds, before Spark starts; None if no such driver is known.
 
     Args:
         location: The checkpoint.

@@ -1,4 +1,4 @@
-"""The ledger of a table: the records and stamps of the pipelines that write it, and staged batches; without a JVM."""
+"""Reads the ledger of a table: the records and stamps of the pipelines that write it, and staged batches; no JVM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 AUDIT = "helios_audit_"
-"""The branch `helios_audit_<pipeline>` has the batch that a pipeline has not published yet."""
+"""The prefix of audit branches: `helios_audit_<pipeline>` has the batch that a pipeline has not published yet."""
 
 VERSION = 1
 """The newest version of records that this code reads."""
@@ -83,7 +83,7 @@ class Record:
 
     @property
     def landed(self) -> int:
-        """The number of the last batch that the table has."""
+        """The number of the last batch that is in the table."""
         return self.batch - 1 if self.aside else self.batch
 
     @property
@@ -93,7 +93,7 @@ class Record:
 
     @property
     def reads_once(self) -> bool:
-        """True if the pipeline reads the state of its sources, and follows none of them."""
+        """True if the pipeline reads its sources once, and follows none of them."""
         entries = (self.position or {}).get("sources") or ()
         return bool(entries) and not any("place" in entry or "to" in entry for entry in entries)
 
@@ -146,12 +146,12 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
 
 
 def has_same_sources(one: Record, other: Record) -> bool:
-    """True if the last batches of two pipelines have read a source in common."""
-    named = [
+    """True if the last batches of two pipelines have read a common source."""
+    source_ids = [
         {entry.get("uuid") or entry.get("source") for entry in (record.position or {}).get("sources") or ()}
         for record in (one, other)
     ]
-    return bool(named[0] & named[1])
+    return bool(source_ids[0] & source_ids[1])
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:

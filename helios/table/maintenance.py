@@ -1,4 +1,4 @@
-"""Expiry of snapshots without a JVM: the snapshots that may expire, and their removal from a table's metadata."""
+"""Expires snapshots without a JVM: finds those that may expire, and removes them from a table's metadata."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Retention:
 def retention(
     metadata: TableMetadata, older_than: datetime | str | timedelta | float | None, retain_last: int | None
 ) -> Retention:
-    """The retention that the arguments ask for.
+    """Returns the retention that the arguments request.
 
     Args:
         metadata: The table's metadata; its own settings are the defaults.
@@ -125,7 +125,7 @@ def _number_property(metadata: TableMetadata, key: str, default: int) -> int:
 
 
 def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
-    """The snapshots that may expire.
+    """Returns the snapshots that may expire.
 
     The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. On each branch, the snapshots
     stay that are young enough or among the last ones. Outside of all branches, snapshots stay until they are old
@@ -142,17 +142,19 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
     expirable = parents.keys() - _retained(metadata, kept)
     held, lost = [], []
-    needs: frozenset[int] = frozenset()
+    needed_snapshots: frozenset[int] = frozenset()
     for reader in readers:
         needed_by_reader = needed(reader, parents)
-        needs |= needed_by_reader
+        needed_snapshots |= needed_by_reader
         if not needed_by_reader and parents:
             lost.append(reader)
         kept_for_reader = needed_by_reader & expirable
         if kept_for_reader:
             held.append(KeptForReader(reader, tuple(id for id in parents if id in kept_for_reader)))
-    expiring = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in expirable - needs]
-    return Expiry(tuple(sorted(expiring, key=lambda snapshot: snapshot.timestamp)), tuple(held), tuple(lost), needs)
+    expiring = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in expirable - needed_snapshots]
+    return Expiry(
+        tuple(sorted(expiring, key=lambda snapshot: snapshot.timestamp)), tuple(held), tuple(lost), needed_snapshots
+    )
 
 
 def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
@@ -259,7 +261,7 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
 
 @cache
 def _update() -> type[RemoveSnapshotsUpdate]:
-    """PyIceberg's update, but applied by Iceberg's rules (a REST server applies its own).
+    """A variant of PyIceberg's update that is applied by Iceberg's rules. (A REST server applies its own rules.)
 
     PyIceberg itself drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find
     its position, and a history with a gap would look complete.

@@ -21,11 +21,11 @@ from helios.table.readers import Warehouse, checkpoints_of
 from helios.table.storage import Folder
 
 FOLDER = "helios/plans"
-OF_BACKFILLS = f"helios/backfill/{FOLDER}"
-"""The folder of the plans by which backfills have repaired rows."""
+BACKFILL_FOLDER = f"helios/backfill/{FOLDER}"
+"""The folder of the plans of backfills."""
 LAST = f"{FOLDER}/last"
-FORM = 1
-"""The newest form of a kept plan that this code reads."""
+VERSION = 1
+"""The newest version of plan files that this code reads."""
 STATEFUL = "keeps state between batches"
 """Text in the reason of a plan that was compiled as a stateful stream."""
 VOLATILE = ("scan", "backlog", "snapshot")
@@ -50,12 +50,12 @@ class KeptPlan:
 
     def as_json(self) -> str:
         """The plan as a checkpoint keeps it."""
-        kept = {"v": FORM, "steps": self.steps, "helios": self.version, "at": self.at.isoformat(), "plan": self.plan}
+        kept = {"v": VERSION, "steps": self.steps, "helios": self.version, "at": self.at.isoformat(), "plan": self.plan}
         return json.dumps(kept, indent=1)
 
     @classmethod
     def parse(cls, text: str) -> KeptPlan | None:
-        """Parses the text of a plan file; None if it is damaged, or of a later form.
+        """Parses the text of a plan file; None if it is damaged, or of a later version.
 
         Examples:
             >>> kept = KeptPlan(steps="ab", version="1.0", at=datetime(2026, 1, 1, tzinfo=UTC), plan={"steps": []})
@@ -67,13 +67,13 @@ class KeptPlan:
             fields = json.loads(text)
             at = datetime.fromisoformat(fields["at"]).astimezone(UTC)
             kept = cls(steps=str(fields["steps"]), version=str(fields["helios"]), at=at, plan=_compiled(fields["plan"]))
-            return kept if fields["v"] <= FORM else None
+            return kept if fields["v"] <= VERSION else None
         except (ValueError, KeyError, TypeError):
             return None
 
 
 def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A kept plan as it was compiled: early versions kept how the run wrote and read.
+    """Restores a plan that an early version of Helios has kept with the changes of its run.
 
     Examples:
         >>> _compiled({"target": {"table": "a.t", "mode": "the groups of country"}})
@@ -92,11 +92,11 @@ def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:
-    """A plan without the fields that change with the state of its sources and its target.
+    """Returns a plan without the fields that change with the state of its sources and its target.
 
     Args:
         plan: The plan as JSON values.
-        state: The texts on which the state in its checkpoint depends.
+        state: The texts on which the state in the pipeline's checkpoint depends.
 
     Examples:
         >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
@@ -128,18 +128,18 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
     return KeptPlan.parse(text) if text is not None else None
 
 
-def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[KeptPlan]:
+def plans_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str] = ()) -> list[KeptPlan]:
     """The plans that runs and backfills of a pipeline have kept, oldest first; those that cannot be read are left out.
 
     Args:
         pipeline: The pipeline.
-        places: The warehouses to search for its checkpoints, if none is given.
-        given: The locations of its checkpoints.
+        places: The warehouses to search for its checkpoints if `locations` is empty.
+        locations: The locations of its checkpoints.
     """
     plans: list[KeptPlan] = []
     try:
-        for folder in checkpoints_of(pipeline, places, given):
-            files = [f"{kept}/{name}" for kept in (FOLDER, OF_BACKFILLS) for name in folder.names(kept)]
+        for folder in checkpoints_of(pipeline, places, locations):
+            files = [f"{kept}/{name}" for kept in (FOLDER, BACKFILL_FOLDER) for name in folder.names(kept)]
             texts = [folder.text(file) for file in files if file.endswith(".json")]
             parsed = [KeptPlan.parse(text) for text in texts if text is not None]
             plans += [kept for kept in parsed if kept is not None]

@@ -16,7 +16,7 @@ from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of
 
 Position: TypeAlias = Mapping[str, Any]
-"""How far a source is read, as JSON values."""
+"""The position up to which a source is read, as JSON values."""
 
 
 SNAPSHOT = "snapshot"
@@ -29,8 +29,8 @@ class Span:
 
     Attributes:
         source: The source's name in the ledger.
-        start: Where earlier batches ended; None for the whole state.
-        end: Where this batch ends; None if nothing is read yet.
+        start: The position at which earlier batches ended; None if the whole state is read.
+        end: The position at which this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
         whole: Whether the source was read from its beginning, as a backfill reads it.
     """
@@ -48,10 +48,10 @@ class Batch:
 
     Attributes:
         number: Its number in the checkpoint.
-        spans: What it reads from each source; in a streaming pipeline, from each followed source.
+        spans: Its input from each source; in a streaming pipeline, from each followed source.
         pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
             that is read once.
-        replayed: Whether an earlier process may have written it already.
+        replayed: Whether an earlier process may have written the batch already.
     """
 
     number: int
@@ -72,14 +72,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a pipeline is behind its sources.
+    """The backlog of a pipeline: how far it is behind its sources.
 
     Attributes:
-        snapshots: How many snapshots wait.
-        seconds: The age of the oldest of them, or of the oldest file or record.
-        files: How many files of a folder wait; None for a table.
+        snapshots: The number of unread snapshots.
+        seconds: The age of the oldest waiting snapshot, file or record.
+        files: The number of unread files of a folder; None for a table.
         bytes: Their total size.
-        records: How many records of topics wait; None for other sources.
+        records: The number of unread records of topics; None for other sources.
     """
 
     snapshots: int
@@ -98,7 +98,7 @@ class Recorded:
         branch: The branch that was read; None for main.
         changes: Whether row-level changes were read.
         kind: The kind of the source; None if the entry has no position of a known kind.
-        position: Where the batch ended; None if the entry has no position of a known kind.
+        position: The position at which the batch ended; None if the entry has no position of a known kind.
     """
 
     source: str
@@ -145,7 +145,7 @@ def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, 
 
 
 def same_source(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """True if two entries are of the same source: by its name, or by the UUID of a table."""
+    """True if two entries have the same source, by its name or by the UUID of a table."""
     return one["source"] == other["source"] or (one.get("uuid") is not None and one.get("uuid") == other.get("uuid"))
 
 

@@ -1,4 +1,4 @@
-"""The presence of a commit in a history of a table, by its current and earlier metadata files; without a JVM."""
+"""Decides whether a table's history contains a commit, from its current and earlier metadata files; without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
-    """The presence of a commit in a history.
+    """Decides whether a history contains a commit.
 
     Args:
         table: The table.
@@ -31,7 +31,7 @@ def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
 
 
 class _Version:
-    """A table's metadata as a `Version`."""
+    """A table's metadata as a `helios.table.ancestry.Version`."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
@@ -47,7 +47,7 @@ class _Version:
 
 
 def _read(table: Table, file: str) -> _Version | None:
-    """An earlier metadata file; None if it was deleted."""
+    """Reads an earlier metadata file; None if it was deleted."""
     from pyiceberg.serializers import FromInputFile
 
     try:

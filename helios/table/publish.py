@@ -1,4 +1,4 @@
-"""Publishing a branch: main moves to its head, and main's pipelines go on after the last batch on the branch.
+"""Publishes a branch: moves main to its head, so that main's pipelines continue after the last batch on the branch.
 
 One commit does both. It fails if main, the branch or one of the records has changed since they were read.
 
@@ -40,8 +40,8 @@ class Publication:
         commits: The number of retained commits that main gets.
         records: The properties that are set: the records of main's pipelines.
         known: The ledger properties from which this change was planned, by name; None for a missing one.
-        pipelines: The pipelines that go on in main after the branch.
-        stateful: The branch's pipelines with state in their checkpoints: these go on in main only under a new name.
+        pipelines: The pipelines that continue in main after the branch.
+        stateful: The branch's pipelines with state in their checkpoints. They continue in main only under a new name.
     """
 
     branch: str
@@ -78,7 +78,7 @@ def publish(table: Table, branch: str) -> Publication:
 
 
 def plan_publication(table: Table, branch: str) -> Publication:
-    """The change that publishes a branch; raises as `publish`, and writes nothing."""
+    """Returns the change that publishes a branch, and writes nothing. Raises the same errors as `publish`."""
     refresh(table)
     metadata = table.iceberg.metadata
     head = _head(table, branch)
@@ -90,10 +90,10 @@ def plan_publication(table: Table, branch: str) -> Publication:
         _refuse_moved(table, branch, history, former)
     known = records(metadata.properties, table.name)
     for name, record in known.items():
-        if record.branch == branch and not _is_of_repairs(name, known):
+        if record.branch == branch and not _is_repair_record(name, known):
             _refuse_unready(table, branch, head, name, record)
     changed = _records_of_main(table, branch, known, moves=moves)
-    read = {*changed, *(record.published for record in changed.values() if record.published is not None)}
+    names_read = {*changed, *(record.published for record in changed.values() if record.published is not None)}
     return Publication(
         branch=branch,
         snapshot=head,
@@ -101,8 +101,8 @@ def plan_publication(table: Table, branch: str) -> Publication:
         moves=moves,
         commits=len(history[: history.index(former)] if former in history else history) if moves else 0,
         records={LEDGER + name: record.as_json() for name, record in changed.items()},
-        known={LEDGER + name: metadata.properties.get(LEDGER + name) for name in read},
-        pipelines=sorted(name for name in changed if not _is_of_repairs(name, known)),
+        known={LEDGER + name: metadata.properties.get(LEDGER + name) for name in names_read},
+        pipelines=sorted(name for name in changed if not _is_repair_record(name, known)),
         stateful=sorted(
             name for name, record in known.items() if record.branch == branch and _needs_checkpoint(name, record)
         ),
@@ -110,7 +110,7 @@ def plan_publication(table: Table, branch: str) -> Publication:
 
 
 def _head(table: Table, branch: str) -> int:
-    """The newest snapshot of a branch that can be published."""
+    """Returns the head of a branch. Refuses a branch that cannot be published."""
     branches, tags = table.branches(), table.tags()
     if branch == MAIN:
         raise InputError("main is the branch that others are published to.", where=caller(), fix="name another branch.")
@@ -162,7 +162,7 @@ def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Rec
 
 
 def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, moves: bool) -> dict[str, Record]:
-    """The records that change, by pipeline.
+    """Returns the records that change, by pipeline.
 
     Raises:
         InputError: A pipeline of main has read the same source up to another position.
@@ -189,19 +189,19 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
     return changed
 
 
-def _is_of_repairs(name: str, known: Iterable[str]) -> bool:
-    """True if a record is that of a pipeline's replays or backfills."""
+def _is_repair_record(name: str, known: Iterable[str]) -> bool:
+    """True if a record belongs to the replays or backfills of a pipeline."""
     return any(end and name.endswith(end) and name.removesuffix(end) in known for end in OWN_ENDS)
 
 
 def _only_began(table: Table, own: Record, branch: str) -> bool:
-    """True if main's pipeline has started after the last publication of a branch, and written nothing since."""
+    """True if main's pipeline has started after the last publication of the branch, but has not written since."""
     stamps = stamps_of(table.iceberg.metadata, own.snapshot) if own.snapshot is not None else {}
     return own.batch < 0 and stamps.get("helios.pipeline", "").endswith(f"@{branch}")
 
 
 def _needs_checkpoint(name: str, record: Record) -> bool:
-    """True if a pipeline that is named after its branch has state: no other checkpoint can go on after it."""
+    """True if a pipeline that is named after its branch has state, so that no other checkpoint can continue it."""
     return "@" in name and any(
         "place" not in entry and "to" in entry for entry in (record.position or {}).get("sources") or ()
     )
@@ -217,11 +217,11 @@ def _two_positions_error(table: Table, main: str, name: str) -> InputError:
     )
 
 
-# has main moved?
+# the check that main has not moved
 
 
 def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int) -> None:
-    """Refuses a branch that does not begin at main as it is.
+    """Refuses a branch that does not begin at the current head of main.
 
     Args:
         table: The table.
@@ -259,30 +259,33 @@ def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int
 
 
 def _moved_error(table: Table, branch: str, history: Sequence[int], former: int) -> InputError:
-    """The error that main has commits which the branch lacks, with the choices."""
+    """The error for commits of main that the branch lacks. The fix names the choices."""
     metadata = table.iceberg.metadata
-    ours = list(ancestors(metadata, former))
-    fork = next((snapshot for snapshot in ours if snapshot in history), None)
-    newer = ours[: ours.index(fork)] if fork is not None else ours
+    main_history = list(ancestors(metadata, former))
+    fork = next((snapshot for snapshot in main_history if snapshot in history), None)
+    newer = main_history[: main_history.index(fork)] if fork is not None else main_history
     newer_snapshots = [metadata.snapshot_by_id(id) for id in newer]
     compacted = fork is not None and all(
         raw is not None and raw.summary is not None and raw.summary.operation.value == "replace"
         for raw in newer_snapshots
     )
     count = f"{len(newer)} {'commit' if len(newer) == 1 else 'commits'}"
-    again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
-    back = f"`helios rollback {table.name} {fork}`"
+    stage_again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
+    rollback_command = f"`helios rollback {table.name} {fork}`"
     if compacted:
-        what, fix = f"{count} that only rewrote files", f"undo them with {back}, which loses no row, and publish."
+        newer_commits, fix = (
+            f"{count} that only rewrote files",
+            f"undo them with {rollback_command}, which loses no row, and publish.",
+        )
     else:
         writers = sorted({stamps_of(metadata, id).get("helios.pipeline", "another writer") for id in newer})
-        what, fix = f"{count} by {', '.join(writers)}", f"{again}."
+        newer_commits, fix = f"{count} by {', '.join(writers)}", f"{stage_again}."
         if fork is not None:
-            seen = f"see them with `helios diff {table.name} --from {fork}`"
-            fix = f"{seen}; then remove them with {back} and publish, or {fix}"
-    at = f", at snapshot {fork}" if fork is not None else ""
+            diff_hint = f"see them with `helios diff {table.name} --from {fork}`"
+            fix = f"{diff_hint}; then remove them with {rollback_command} and publish, or {fix}"
+    fork_text = f", at snapshot {fork}" if fork is not None else ""
     return InputError(
-        f"main of {table.name} has moved since {branch} began{at}: {what}; nothing was published.",
+        f"main of {table.name} has moved since {branch} began{fork_text}: {newer_commits}; nothing was published.",
         where=caller(),
         fix=fix,
     )
@@ -318,7 +321,7 @@ def _commit(table: Table, planned: Publication) -> None:
 
 @cache
 def _same_records() -> type[Any]:
-    """A requirement of a commit: the records are as they were read."""
+    """A requirement of a commit that the records have not changed since they were read."""
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import ValidatableTableRequirement
 
@@ -336,7 +339,7 @@ def _same_records() -> type[Any]:
 
 
 def _main_at(metadata: TableMetadata, snapshot: int) -> dict[str, object]:
-    """Main at a snapshot, with the retention that it declares."""
+    """The update that sets main to a snapshot, and keeps the retention of main."""
     main = metadata.refs.get(MAIN)
     kept = {
         "max-ref-age-ms": main.max_ref_age_ms if main is not None else None,

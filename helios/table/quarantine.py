@@ -1,4 +1,4 @@
-"""Quarantine tables and audited batches, without a JVM: reads rejected rows and discards a batch."""
+"""Reads rejected rows of quarantine tables, and discards audited batches; without a JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 """The columns of a quarantine table, which `helios.spark.sinks.quarantine` writes."""
 
 TAG = "helios_quarantine_"
-"""The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was discarded."""
+"""The prefix of tags: `helios_quarantine_<pipeline>_<batch>` names an audited batch that was discarded."""
 
 
 def is_quarantine(table: Table) -> bool:
@@ -36,7 +36,7 @@ class Group:
         step: The expectation that failed; empty for a null key or a route.
         reason: The reason why the rows were rejected.
         rows: The number of rows.
-        batches: The batches that the rows were in, ascending.
+        batches: The numbers of the batches with these rows, ascending.
         newest: The time at which the last of the rows was rejected.
     """
 
@@ -58,7 +58,7 @@ class DiscardedBatch:
         tag: The tag under which the batch stays readable.
         snapshot: Its snapshot.
         rows: The rows that it added.
-        quarantined: The rows of the batch that were taken out of its quarantine with it.
+        quarantined: The number of its rows that were deleted from its quarantine.
         again: Whether an earlier call has already discarded the batch.
     """
 
@@ -75,7 +75,7 @@ class DiscardedBatch:
 
 
 def groups(table: Table) -> list[Group]:
-    """The groups of a quarantine table's rows, by pipeline, step and reason; the newest come first.
+    """Groups the rows of a quarantine table by pipeline, step and reason. The newest groups come first.
 
     Raises:
         InputError: It is not a quarantine table.
@@ -101,7 +101,7 @@ def groups(table: Table) -> list[Group]:
 
 
 def rows(table: Table, count: int) -> list[dict[str, Any]]:
-    """The rows that were rejected last, with payload and position as values.
+    """Reads the newest rejected rows, with payload and position as parsed values.
 
     Raises:
         InputError: It is not a quarantine table.
@@ -269,7 +269,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
 
 
 def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
-    """The effect of discarding a batch of the table as it is now, and the pipeline's record afterwards.
+    """Returns the effect of discarding a batch, and the pipeline's record afterwards. Writes nothing.
 
     Raises:
         NotFound: No such batch waits.
@@ -306,7 +306,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
 
 
 def _waiting_pipeline(table: Table, batch: int) -> str:
-    """The pipeline whose batch the caller means without naming it."""
+    """Finds the pipeline of a waiting batch, for a caller that gives only the batch's number."""
     metadata = table.iceberg.metadata
     waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]

@@ -1,4 +1,4 @@
-"""The readers of a table, and how far each has read, from their checkpoints; without a JVM.
+"""Finds the readers of a table, and how far each has read, from their checkpoints; without a JVM.
 
 The next batch of a reader begins at the snapshot at which its last committed batch ended. Spark and Helios
 (`helios.spark.checkpoint.files`) write these files:
@@ -55,7 +55,7 @@ class Reader:
 
     @property
     def place(self) -> str:
-        """How far it has read, for messages."""
+        """The position of the reader, as messages word it."""
         return f"is at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
 
@@ -87,7 +87,7 @@ def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
 
 
 def readers_of(
-    table: str, metadata: TableMetadata, places: Iterable[Warehouse], given: Sequence[str] = ()
+    table: str, metadata: TableMetadata, places: Iterable[Warehouse], locations: Sequence[str] = ()
 ) -> list[Reader]:
     """Every known reader of a table.
 
@@ -96,25 +96,25 @@ def readers_of(
         metadata: The table's metadata. Its UUID identifies readers that have a former name of the table; its snapshots
             identify readers that use another name for the catalog.
         places: The warehouses to search for checkpoints.
-        given: The locations of further checkpoints, each of a reader of this table.
+        locations: The locations of further checkpoints, each of a reader of this table.
 
     Raises:
-        CheckpointError: A checkpoint cannot be read, or one that was given is not of a reader of this table.
+        CheckpointError: A checkpoint cannot be read, or one of `locations` has no reader of this table.
         RunError: A warehouse or a checkpoint cannot be reached.
     """
     places = list(places)
-    wanted = _Wanted(table, str(metadata.table_uuid), frozenset(raw.snapshot_id for raw in metadata.snapshots))
+    wanted = _FollowedTable(table, str(metadata.table_uuid), frozenset(raw.snapshot_id for raw in metadata.snapshots))
     by_location: dict[str, list[Reader]] = {}
     for folder in _checkpoints_in(places):
         by_location.setdefault(folder.location, _readers(folder, wanted))
-    for location in given:
+    for location in locations:
         folder = _opened(location, places)
-        by_location[folder.location] = _readers_given(folder, wanted)
+        by_location[folder.location] = _readers_at(folder, wanted)
     return [reader for readers in by_location.values() for reader in readers]
 
 
-class _Wanted(NamedTuple):
-    """The table whose readers are searched."""
+class _FollowedTable(NamedTuple):
+    """The table whose readers are searched, with its UUID and its retained snapshots."""
 
     name: str
     uuid: str
@@ -162,16 +162,16 @@ def place_of(location: str, properties: Mapping[str, str], index: int) -> Source
     return starts[index].position if index < len(starts) else None
 
 
-def checkpoints_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[Folder]:
-    """The checkpoints of a pipeline: those given, or else those in warehouses.
+def checkpoints_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str] = ()) -> list[Folder]:
+    """Opens the checkpoints of a pipeline: those at `locations`, or else those in the warehouses.
 
     Raises:
         CheckpointError: A checkpoint cannot be read.
         RunError: A warehouse cannot be reached.
     """
     places = list(places)
-    if given:
-        return [_opened(location, places) for location in given]
+    if locations:
+        return [_opened(location, places) for location in locations]
     identities = ((folder, _identity(folder)) for folder in _checkpoints_in(places))
     return [folder for folder, identity in identities if identity is not None and identity["pipeline"] == pipeline]
 
@@ -185,14 +185,14 @@ def _checkpoints_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
 
 
 def _opened(location: str, places: Sequence[Warehouse]) -> Folder:
-    """A given checkpoint, opened with the properties of the warehouse that contains it, or else of the first one."""
+    """Opens a checkpoint with the properties of the warehouse that contains it, or else of the first warehouse."""
     containing = [place for place in places if location.startswith(place.uri)]
     candidates = [*containing, *places]
     return Folder(location, candidates[0].properties if candidates else {})
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
-    """The snapshots that a reader needs: the last snapshot that it has read, and all later ones.
+    """Returns the snapshots that a reader needs: the last snapshot that it has read, and all later ones.
 
     Args:
         reader: The reader.
@@ -214,8 +214,8 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     return frozenset(reached & parents.keys())
 
 
-def _readers_given(folder: Folder, wanted: _Wanted) -> list[Reader]:
-    """The readers in a checkpoint that the caller has named; a checkpoint without readers of the table is refused."""
+def _readers_at(folder: Folder, wanted: _FollowedTable) -> list[Reader]:
+    """Returns the readers in a checkpoint that the user names. Refuses a checkpoint without a reader of the table."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
         return [_foreign(folder, wanted)]
     identity = _identity(folder)
@@ -232,7 +232,7 @@ def _readers_given(folder: Folder, wanted: _Wanted) -> list[Reader]:
     return readers
 
 
-def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
+def _readers(folder: Folder, wanted: _FollowedTable) -> list[Reader]:
     """The readers of a table in one checkpoint: one for each source that follows the table."""
     identity = _identity(folder)
     if identity is None or identity["path"] == "batch":  # a batch pipeline needs no older snapshot
@@ -336,15 +336,18 @@ def _start(entry: Mapping[str, Any]) -> _Start:
     return _Start(entry.get("uuid"), position)
 
 
-def _foreign(folder: Folder, wanted: _Wanted) -> Reader:
-    """The stream of another program. Its offsets do not name the table, but have unique snapshot ids."""
+def _foreign(folder: Folder, wanted: _FollowedTable) -> Reader:
+    """Returns a reader that is the stream of another program.
+
+    Its offsets do not name the table, but their snapshot ids are unique.
+    """
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    known = [pair for pair in map(position_of, ends) if pair is not None]
-    snapshots = [position.snapshot for _, position in known if position.snapshot in wanted.snapshots]
+    positions = [pair for pair in map(position_of, ends) if pair is not None]
+    snapshots = [position.snapshot for _, position in positions if position.snapshot in wanted.snapshots]
     if len(snapshots) != 1:
-        what = "no snapshot" if not snapshots else "several snapshots"
-        raise _unreadable(folder, f"its last committed batch names {what} of {wanted.name}")
+        count_text = "no snapshot" if not snapshots else "several snapshots"
+        raise _unreadable(folder, f"its last committed batch names {count_text} of {wanted.name}")
     return Reader(folder.location, folder.location, snapshots[0])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 LEDGER = "helios.ledger."
-"""The property `helios.ledger.<pipeline>` of a table names the last batch of a pipeline that writes it."""
+"""The prefix of table properties: `helios.ledger.<pipeline>` has the record of a pipeline that writes the table."""
 ATTEMPT = "helios.attempt"
 """The summary entry that identifies the snapshots of one transaction."""
 REPLAY = ".replay"
@@ -62,7 +62,7 @@ class Rollback:
 
 
 def creation(table: Table, action: str, name: str, point: Point | None) -> RefChange:
-    """The creation of a tag or a branch at a snapshot, by default the current one.
+    """Returns the change that creates a tag or a branch at a snapshot, by default the current one.
 
     Raises:
         InputError: The name exists or is invalid, there is no such snapshot, or the table is empty.
@@ -88,7 +88,7 @@ def creation(table: Table, action: str, name: str, point: Point | None) -> RefCh
 
 
 def removal(table: Table, action: str, name: str) -> RefChange:
-    """The removal of a tag or a branch.
+    """Returns the change that removes a tag or a branch.
 
     Raises:
         NotFound: There is no tag or branch with that name.
@@ -105,7 +105,7 @@ def removal(table: Table, action: str, name: str) -> RefChange:
 
 
 def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
-    """A move of main to an earlier state of main, and its result; no change if main is at that state already.
+    """Returns the change that rolls main back, and its result. The change is None if main is at that snapshot already.
 
     Raises:
         NotFound: There is no such snapshot, time or tag.
@@ -122,7 +122,7 @@ def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
             fix="choose one of main's own snapshots.",
         )
     change = RefChange("set_main", MAIN, to.id) if to != former else None
-    return change, Rollback(to, former, _left_behind(metadata, to.id, former.id))
+    return change, Rollback(to, former, _losing_pipelines(metadata, to.id, former.id))
 
 
 def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
@@ -134,8 +134,8 @@ def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
         current = parents[current]
 
 
-def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
-    """The pipelines whose last batch main loses; their next run stops."""
+def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
+    """The pipelines whose last batch is no longer in main after a rollback. Their next run stops."""
     lost_ids = set(ancestors(metadata, former)) - set(ancestors(metadata, to))
     sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
     behind = []
@@ -200,12 +200,12 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 
 @contextmanager
-def translating_errors(table: Table, what: str) -> Iterator[None]:
+def translating_errors(table: Table, operation: str) -> Iterator[None]:
     """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios.
 
     Args:
         table: The table.
-        what: The operation, for messages.
+        operation: The operation, for messages.
     """
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
@@ -221,7 +221,9 @@ def translating_errors(table: Table, what: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         # Clients raise the errors of their HTTP, SQL or Thrift libraries, which have no common base class.
-        raise RunError(f"table {table.name}: {what} failed: {type(error).__name__}: {error}", where=caller()) from error
+        raise RunError(
+            f"table {table.name}: {operation} failed: {type(error).__name__}: {error}", where=caller()
+        ) from error
 
 
 def _set_main(manage: ManageSnapshots, change: RefChange, refs: Mapping[str, Any]) -> ManageSnapshots:
@@ -239,4 +241,4 @@ CHANGES: dict[str, Callable[[ManageSnapshots, RefChange, Mapping[str, Any]], Man
     "remove_branch": lambda manage, change, refs: manage.remove_branch(change.name),
     "set_main": _set_main,
 }
-"""Each change as a call of PyIceberg."""
+"""The call of PyIceberg for each change."""

@@ -1,4 +1,4 @@
-"""The batches that a rehearsal reads again, from a pipeline's commits and its offset log; without a JVM."""
+"""Finds the batches that a rehearsal reads again, from a pipeline's commits and its offset log; without a JVM."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CommittedBatch:
         committed: The time of the commit.
         batch: Its number in its checkpoint.
         checkpoint: The id of that checkpoint.
-        position: What it read.
-        before: What the previous batch read; None if there is none, or it has expired.
+        position: The recorded position of its sources.
+        before: The recorded position of the previous batch; None if there is none, or it has expired.
         follows: The number of the previous batch, if it has the same checkpoint; otherwise -1.
         rows: The rows of the data files that it added and removed.
         commit: Its last commit, with its plan.
@@ -77,7 +77,7 @@ class History:
 
 
 def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequence[str]) -> History:
-    """The batches of a pipeline.
+    """Splits the commits of a branch into the batches of a pipeline and the commits of other writers.
 
     Args:
         metadata: The metadata of the table.
@@ -127,7 +127,7 @@ def _committed_batch(
 
 
 def _with_second_snapshot(batch: CommittedBatch, commit: Commit) -> CommittedBatch:
-    """A batch whose commit has two snapshots, with the second one added."""
+    """Adds the second snapshot to a batch whose commit has two snapshots."""
     return replace(
         batch,
         snapshots=(*batch.snapshots, commit.snapshot),
@@ -163,7 +163,7 @@ class Rerun:
     Attributes:
         owner: The index of the commit with its rows; for a batch after the last commit, the number of commits.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
-        position: What it read: the entries of its sources.
+        position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.
     """
 
@@ -185,9 +185,10 @@ def places(position: Position | None) -> dict[str, Position]:
 
 
 def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
-    """The batches to read again, with those that wrote nothing; and, by index, why a commit cannot be read again.
+    """Returns the batches to read again, including those that wrote nothing.
 
-    If the log no longer has the batches between two commits, their input is read as one batch.
+    The second result has the reason for each commit that cannot be read again, by the index of the commit. If the log
+    no longer has the batches between two commits, their input is read as one batch.
 
     Args:
         committed: The committed batches, oldest first.
@@ -228,7 +229,7 @@ def _log_start(log: OffsetLog | None, *, begins: bool) -> Places | None:
 def _chained(
     owner: int, position: Position, start: Places, bounds: Sequence[Places], pins: Mapping[str, Any] | None
 ) -> list[Rerun]:
-    """One batch for each of `bounds`; each begins where the one before it ended."""
+    """Returns one batch for each of `bounds`. Each batch begins where the one before it ended."""
     batches = []
     for end in bounds:
         # A source without data yet has no end in the log.

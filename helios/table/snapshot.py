@@ -1,4 +1,4 @@
-"""One snapshot of a table as a value, and times in UTC."""
+"""A snapshot of a table as a value, and conversions of times to UTC."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Snapshot:
         id: The snapshot's id.
         parent_id: The id of its parent; None for a first snapshot.
         timestamp: The time of its commit, in UTC.
-        operation: append, overwrite, delete or replace; None if the writer did not say.
-        summary: The rest of its summary: counts, and what writers stamped.
+        operation: append, overwrite, delete or replace; None if the writer did not record it.
+        summary: The other entries of its summary: counts, and stamps of writers.
         manifest_list: The location of its manifest list.
         schema_id: The id of the schema that it was written with.
     """

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Table", "as_moment", "as_snapshot"]
 
 _SHOWN = 10
-"""The maximum number of snapshots in a message."""
+"""The maximum number of snapshots that a message lists."""
 
 
 class Table:
-    """A table as it was when it was loaded. Methods that change it reload it first.
+    """A table in the state at which it was loaded. Methods that change it reload it first.
 
     Args:
         name: The full name, catalog first.
@@ -84,10 +84,10 @@ class Table:
         """
         if isinstance(id, bool) or not isinstance(id, int):
             raise DeclarationError(f"a snapshot id is a whole number, not {id!r}.", where=caller())
-        found = next((snapshot for snapshot in self.snapshots() if snapshot.id == id), None)
-        if found is None:
+        matching = next((snapshot for snapshot in self.snapshots() if snapshot.id == id), None)
+        if matching is None:
             raise NotFound(f"table {self.name} has no snapshot {id}. {_existing(self.snapshots())}", where=caller())
-        return found
+        return matching
 
     def snapshot_at(self, ts: datetime | str) -> Snapshot:
         """The snapshot that main had at a time.
@@ -105,10 +105,10 @@ class Table:
         past = [entry.snapshot_id for entry in log if from_milliseconds(entry.timestamp_ms) <= moment]
         if past:
             return self.snapshot(past[-1])
-        first = (
+        first_state = (
             f"its first state is of {shown(from_milliseconds(log[0].timestamp_ms))}" if log else "it has no snapshots"
         )
-        raise NotFound(f"table {self.name} had no snapshot at {shown(moment)}: {first}.", where=caller())
+        raise NotFound(f"table {self.name} had no snapshot at {shown(moment)}: {first_state}.", where=caller())
 
     def tags(self) -> dict[str, int]:
         """The snapshot ids of the tags, by name."""

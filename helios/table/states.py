@@ -1,4 +1,4 @@
-"""Two table states that are compared: their snapshots, the columns that identify a row, and whether files differ.
+"""Resolves the two table states of a comparison, the columns that identify a row, and whether their files differ.
 
 No JVM is started, and no data file is read.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helios.table.snapshots import Table
 
 NO_KEY = re.compile(r"\b(map<|variant\b)")
-"""Types, as PyIceberg writes them, by which Spark cannot group rows."""
+"""The pattern of types, as PyIceberg writes them, by which Spark cannot group rows."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class State:
         table: The table.
         snapshot: The snapshot; None for the state before the first commit.
         schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
-        text: The state as messages name it.
+        text: The name of the state in messages.
         branch: Whether it is the head of a branch other than main.
     """
 
@@ -57,12 +57,12 @@ class RowDiff:
     """The difference between the rows of two states.
 
     Attributes:
-        added: How many rows only the later state has; duplicates count each time.
+        added: How many rows only the later state has; each duplicate counts.
         removed: How many rows only the earlier state has.
         changed: How many rows have other values under the same key.
         sample_added: Some of the added rows.
         sample_removed: Some of the removed rows.
-        sample_changed: Some of the changed rows, each as it was and as it is.
+        sample_changed: Some of the changed rows, each before and after the change.
         files: How many data files were read.
     """
 
@@ -83,7 +83,7 @@ class RowDiff:
 
 
 def state_at(table: Table, point: Point | None) -> State:
-    """The state of a table at an id, a time, a branch or a tag; by default main as it is now.
+    """The state of a table at an id, a time, a branch or a tag; by default the current state of main.
 
     Raises:
         NotFound: There is no such snapshot, time, branch or tag.
@@ -91,12 +91,12 @@ def state_at(table: Table, point: Point | None) -> State:
     if point is None or point == MAIN:
         current = table.current_snapshot()
         return State(table, current.id if current else None, table.iceberg.schema(), MAIN)
-    found = table.find(point)
+    snapshot = table.find(point)
     if isinstance(point, str) and point in table.branches():
-        return State(table, found.id, table.iceberg.schema(), f"branch {point}", branch=True)
-    named = point if isinstance(point, int) or point in table.tags() else f"{point} (snapshot {found.id})"
+        return State(table, snapshot.id, table.iceberg.schema(), f"branch {point}", branch=True)
+    state_name = point if isinstance(point, int) or point in table.tags() else f"{point} (snapshot {snapshot.id})"
     kind = "snapshot" if isinstance(point, int) else "tag" if point in table.tags() else "time"
-    return State(table, found.id, _schema_of(table.iceberg.metadata, found.schema_id), f"{kind} {named}")
+    return State(table, snapshot.id, _schema_of(table.iceberg.metadata, snapshot.schema_id), f"{kind} {state_name}")
 
 
 def state_before(later: State) -> State:
@@ -134,7 +134,7 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 
 
 def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
-    """The columns that identify a row in two states, by their names in the later one; empty if nothing declares them.
+    """Returns the columns that identify a row in two states, as the later state names them; empty if none are declared.
 
     Args:
         before: The earlier state.
@@ -170,7 +170,7 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
                 fix="name a column of another type.",
             )
     chosen = [by_lower[key.lower()] for key in given] or _declared_keys(after)
-    both = set(_shared(before, after))
+    both = set(_common_columns(before, after))
     return tuple(chosen) if chosen and all(key.lower() in by_lower and key in both for key in chosen) else ()
 
 
@@ -178,18 +178,18 @@ def _declared_keys(state: State) -> list[str]:
     own = sorted(state.schema.identifier_field_names())
     if own:
         return own
-    found = {
+    declared_keys = {
         tuple(record.upserts["keys"])
         for record in records(state.table.iceberg.metadata.properties, state.table.name).values()
         if record.upserts is not None and record.upserts.get("keys")
     }
     names = {field.name.lower(): field.name for field in state.schema.fields}
-    keys = next(iter(found)) if len(found) == 1 else ()
+    keys = next(iter(declared_keys)) if len(declared_keys) == 1 else ()
     return [names[key] for key in keys] if all(key in names for key in keys) else []
 
 
-def _shared(before: State, after: State) -> list[str]:
-    """The top-level columns of the later state that the earlier one also has."""
+def _common_columns(before: State, after: State) -> list[str]:
+    """The top-level columns of the later state that the earlier state has too."""
     if before.same_table(after):
         ids = {field.field_id for field in before.schema.fields}
         return [field.name for field in after.schema.fields if field.field_id in ids]

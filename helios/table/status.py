@@ -1,4 +1,4 @@
-"""The status of a table's pipelines, from the metadata of table and sources, and from checkpoints; without a JVM."""
+"""Reads the status of a table's pipelines from checkpoints and the metadata of table and sources; without a JVM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_TARGET_SIZE = 512 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """One pipeline in one table.
+    """The status of one pipeline in one table.
 
     Attributes:
         pipeline: The pipeline.
@@ -38,18 +38,17 @@ class Status:
         snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
-        behind: How many snapshots of its sources are not read yet; None if unknown, as for files.
-        seconds: The age of the oldest of these snapshots, or of the oldest file or record.
-        behind_files: How many files of its folders are not read yet; None if unknown, as for tables.
-        behind_bytes: Their total size.
-        behind_records: How many records of its topics were not read yet when its run last looked; None for other
-            sources.
+        behind: The number of unread snapshots of its sources; None if unknown, as for files.
+        seconds: The age of the oldest unread snapshot, file or record.
+        behind_files: The number of unread files of its folders; None if unknown, as for tables.
+        behind_bytes: The total size of these files.
+        behind_records: The number of unread records of its topics when its run last looked; None for other sources.
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.
-        aside: The batches that were set aside, whose rows the table never showed.
+        aside: The discarded batches, whose rows main never had.
         notes: Further remarks.
-        reads_once: Whether it reads its sources as they are, and follows none of them.
+        reads_once: Whether it reads its sources once, and follows none of them.
         sources: The names of its sources.
     """
 
@@ -74,7 +73,9 @@ class Status:
 
 
 def statuses(table: Table, view: View) -> list[Status]:
-    """The status of each pipeline that writes a table; in a quarantine, of each that has or has lost rows there.
+    """Returns the status of each pipeline that writes a table.
+
+    If the table is a quarantine, only pipelines that have rows there, or have lost some, are returned.
 
     Raises:
         RunError: The table cannot be read.
@@ -208,11 +209,11 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
     present = presence_in(table, heads.get(branch), landing)
-    what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
+    lost_state = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
     if present is Presence.UNKNOWN:
-        yield f"nothing proves that {what} is still in its history: the next run looks further"
+        yield f"nothing proves that {lost_state} is still in its history: the next run looks further"
     elif present is Presence.GONE:
-        yield f"rolled back: {what} is no longer in its history, and the next run stops"
+        yield f"rolled back: {lost_state} is no longer in its history, and the next run stops"
 
 
 def _files(table: Table) -> list[tuple[str, int]]:

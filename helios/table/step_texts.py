@@ -1,4 +1,4 @@
-"""The texts of steps, as a kept plan has them."""
+"""Splits the texts of steps in a kept plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders on any storage that PyIceberg can open, read without a JVM."""
+"""Reads folders on any storage that PyIceberg can open, without a JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions of file systems, and of missing packages for them; Azure's client has exceptions of its own."""
+    """The exceptions that a file system raises, or that a missing package for it causes.
+
+    Azure's client has its own exceptions.
+    """
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -31,16 +34,16 @@ class Folder:
     Args:
         location: A URI or a path.
         properties: PyIceberg's properties, which open the storage.
-        whose: The owner of the folder, for messages.
+        owner: The owner of the folder, for messages.
     """
 
-    def __init__(self, location: str, properties: Mapping[str, str], whose: str = "") -> None:
+    def __init__(self, location: str, properties: Mapping[str, str], owner: str = "") -> None:
         local = "://" not in location or location.startswith("file:")
         plain = os.path.abspath(location.removeprefix("file://")) if local else location.rstrip("/")
         self.location = f"file://{plain}" if local else plain
         self._local = plain if local else None
         self._properties = properties
-        self._whose = whose
+        self._owner = owner
 
     def folders(self) -> list[str]:
         """The names of the folders in it; empty if it does not exist."""
@@ -55,12 +58,12 @@ class Folder:
         return [name for name, _ in self._list(f"{self._path}/{folder}")]
 
     def files(self, glob: str = "") -> dict[str, tuple[int, int]]:
-        """Size and modification time, in milliseconds, of all files under it, by their full paths.
+        """Returns the size and the modification time (in milliseconds) of all files below the folder, by full path.
 
         Hidden files and those that are still being written are left out, as are files in hidden folders.
 
         Args:
-            glob: Only files that match it, or lie in a folder that matches it. The matched folder may be hidden.
+            glob: Limits the result to files that match it, or are below a folder that does. That folder may be hidden.
         """
         from pyarrow.fs import FileSelector, FileType
 
@@ -89,7 +92,7 @@ class Folder:
             raise self._unreadable(error) from error
 
     def content(self, name: str) -> IO[bytes]:
-        """A file to read from its beginning, uncompressed if its name says that it is compressed.
+        """Opens a file at its beginning. A file whose name says that it is compressed is uncompressed while it is read.
 
         Raises:
             RunError: The file is missing, or the storage cannot be read.
@@ -140,9 +143,9 @@ class Folder:
         return self._opened[1]
 
     def _unreadable(self, error: Exception) -> RunError:
-        whose = f" of {self._whose}" if self._whose else ""
+        owner = f" of {self._owner}" if self._owner else ""
         return RunError(
-            f"{self.location}{whose} cannot be read: {' '.join(str(error).split())}.",
+            f"{self.location}{owner} cannot be read: {' '.join(str(error).split())}.",
             fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
         )
 

@@ -1,4 +1,4 @@
-"""The places from which the status of pipelines is read, without a JVM."""
+"""The tables, warehouses and checkpoints from which the status of pipelines is read, without a JVM."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from helios.table.snapshots import Table
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The places from which the status of pipelines is read.
+    """The tables, warehouses and checkpoints from which the status of pipelines is read.
 
     Attributes:
         load: Loads a table by its full name; None for a table of an unknown catalog.
         places: Warehouses that may have checkpoints.
-        checkpoints: The checkpoints of the pipelines of a script.
-        file_sizes: The target file sizes of pipelines that declare one.
-        branches: The branches that the pipelines of a script write.
+        checkpoints: The declared checkpoint of each pipeline of a script, by pipeline.
+        file_sizes: The target file size of each pipeline that declares one.
+        branches: The branch that each pipeline of a script writes, by pipeline.
     """
 
     load: Callable[[str], Table | None]

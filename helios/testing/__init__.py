@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    # Every run of pytest loads the plugin, and with it this package: its modules are loaded at their first use.
+    # Every run of pytest imports this package with the plugin. So its modules are only loaded at their first use.
     if name in _MODULES:
         return globals().setdefault(name, getattr(import_module(f"helios.testing.{_MODULES[name]}"), name))
     raise AttributeError(f"module 'helios.testing' has no attribute {name!r}")

@@ -26,23 +26,23 @@ PYTHON: Mapping[str, tuple[type, ...]] = {
     "double": (float, int), "string": (str,), "bytes": (bytes, Decimal, int, float, str), "fixed": (bytes, Decimal),
     "enum": (str,), "array": (list, tuple), "map": (Mapping,), "record": (Mapping,), "error": (Mapping,),
 }  # fmt: skip
-"""The Python types of each Avro type. They select the branch of a union for a value."""
+"""The Python types of each Avro type. The type of a value selects the branch of a union."""
 
 
 class Misfit(ValueError):
-    """A value that does not fit its schema; the message says where and why."""
+    """A value does not fit its schema. The message says where and why."""
 
 
-def encoded(value: Mapping[str, Any], schema: str, what: str) -> bytes:
+def encoded(value: Mapping[str, Any], schema: str, topic: str) -> bytes:
     """Encodes a value in Avro's binary format, without a header.
 
     Args:
         value: The fields. A missing field gets the schema's default.
         schema: The schema of a record, as JSON.
-        what: The topic, for errors.
+        topic: The topic, for error messages.
 
     Raises:
-        InputError: The value does not fit the schema; the message has the near miss.
+        InputError: The value does not fit the schema; the message suggests the most similar name.
 
     Examples:
         >>> order = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
@@ -55,7 +55,7 @@ def encoded(value: Mapping[str, Any], schema: str, what: str) -> bytes:
     try:
         _Writer(BinaryEncoder(stream)).write(value, json.loads(schema), "")
     except Misfit as error:
-        raise InputError(f"{what}: {error}", fix="correct the value, or give raw bytes.") from error
+        raise InputError(f"{topic}: {error}", fix="correct the value, or give raw bytes.") from error
     return stream.getvalue()
 
 
@@ -70,33 +70,33 @@ class _Writer:
         self._encoder = encoder
         self._named: dict[str, Any] = {}
 
-    def write(self, value: Any, schema: Any, at: str) -> None:
-        """Writes a value; `at` is the path to it."""
-        schema = self._known(schema)
+    def write(self, value: Any, schema: Any, path: str) -> None:
+        """Writes a value; `path` is the dotted path of its field, for errors."""
+        schema = self._resolved(schema)
         if isinstance(schema, list):
-            index = self._branch(value, schema, at)
+            index = self._branch(value, schema, path)
             self._encoder.write_int(index)
-            self.write(value, schema[index], at)
+            self.write(value, schema[index], path)
             return
         kind = schema["type"]
         if kind in ("record", "error"):
-            self._record(value, schema, at)
+            self._record(value, schema, path)
         elif kind in ("array", "map"):
-            self._many(value, schema, at)
+            self._collection(value, schema, path)
         elif kind == "null":
-            _require(value is None, f"{at} is {value!r}, and the schema has null")
+            _require(value is None, f"{path} is {value!r}, and the schema has null")
         else:
-            _require(isinstance(value, PYTHON[kind]), f"{at} is {value!r}, and the schema has {_shown(schema)}")
-            self._plain(value, kind, schema, at)
+            _require(isinstance(value, PYTHON[kind]), f"{path} is {value!r}, and the schema has {_shown(schema)}")
+            self._primitive(value, kind, schema, path)
 
-    def _known(self, schema: Any) -> Any:
-        """A schema as a mapping, or a union as a list; the name of a type is replaced by its schema."""
+    def _resolved(self, schema: Any) -> Any:
+        """Returns a schema as a mapping, or a union as a list. Replaces the name of a type by the type's schema."""
         if isinstance(schema, str):
             return self._named.get(schema) or {"type": schema}
         if isinstance(schema, list):
             return schema
         if isinstance(schema["type"], (dict, list)):
-            return self._known(schema["type"])
+            return self._resolved(schema["type"])
         if schema["type"] in self._named:
             return self._named[schema["type"]]
         if "name" in schema and schema["type"] in ("record", "error", "enum", "fixed"):
@@ -104,58 +104,58 @@ class _Writer:
             self._named |= {schema["name"]: schema, f"{space}{schema['name']}": schema}
         return schema
 
-    def _branch(self, value: Any, union: list[Any], at: str) -> int:
-        kinds = [self._known(branch)["type"] for branch in union]
+    def _branch(self, value: Any, union: list[Any], path: str) -> int:
+        kinds = [self._resolved(branch)["type"] for branch in union]
         for index, kind in enumerate(kinds):
             fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
             if fits and not (isinstance(value, bool) and kind != "boolean"):
                 return index
-        raise Misfit(f"{at} is {value!r}, and the schema has {' or '.join(kinds)}")
+        raise Misfit(f"{path} is {value!r}, and the schema has {' or '.join(kinds)}")
 
-    def _record(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
-        _require(isinstance(value, Mapping), f"{at or 'the value'} is {value!r}, and the schema has a record")
+    def _record(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
+        _require(isinstance(value, Mapping), f"{path or 'the value'} is {value!r}, and the schema has a record")
         fields = {field["name"]: field for field in schema["fields"]}
         unknown = next((name for name in value if name not in fields), None)
         if unknown is not None:
-            raise Misfit(f"the schema has no field {_path(at, unknown)!r}. {near_miss(str(unknown), fields)}")
+            raise Misfit(f"the schema has no field {_field_path(path, unknown)!r}. {near_miss(str(unknown), fields)}")
         for name, field in fields.items():
             has_value = name in value or "default" in field
-            _require(has_value, f"the field {_path(at, name)!r} is missing, and has no default")
+            _require(has_value, f"the field {_field_path(path, name)!r} is missing, and has no default")
             field_value = value[name] if name in value else _default(field)
-            self.write(field_value, field["type"], _path(at, name))
+            self.write(field_value, field["type"], _field_path(path, name))
 
-    def _many(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
+    def _collection(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
         kind = schema["type"]
-        _require(isinstance(value, PYTHON[kind]), f"{at} is {value!r}, and the schema has {kind}")
+        _require(isinstance(value, PYTHON[kind]), f"{path} is {value!r}, and the schema has {kind}")
         if value:
             self._encoder.write_int(len(value))
         for item in value:
             if kind == "map":
                 self._encoder.write_utf8(item)
-                self.write(value[item], schema["values"], _path(at, item))
+                self.write(value[item], schema["values"], _field_path(path, item))
             else:
-                self.write(item, schema["items"], at)
+                self.write(item, schema["items"], path)
         self._encoder.write_int(0)
 
-    def _plain(self, value: Any, kind: str, schema: Mapping[str, Any], at: str) -> None:
+    def _primitive(self, value: Any, kind: str, schema: Mapping[str, Any], path: str) -> None:
         logical, encoder = str(schema.get("logicalType") or ""), self._encoder
         if kind == "boolean":
             encoder.write_boolean(value)
         elif kind in ("int", "long"):
-            encoder.write_int(_whole(value, 32 if kind == "int" else 64, logical, at))
+            encoder.write_int(_whole(value, 32 if kind == "int" else 64, logical, path))
         elif kind in ("float", "double"):
             getattr(encoder, f"write_{kind}")(value)
         elif kind == "string":
             encoder.write_utf8(value)
         elif kind == "enum":
             symbols = schema["symbols"]
-            _require(value in symbols, f"{at} is {value!r}, and the schema has {', '.join(symbols)}")
+            _require(value in symbols, f"{path} is {value!r}, and the schema has {', '.join(symbols)}")
             encoder.write_int(symbols.index(value))
         else:
-            content = _decimal(value, schema, at) if logical == "decimal" else value
-            _require(isinstance(content, bytes), f"{at} is {value!r}, and the schema has {kind}")
+            content = _decimal(value, schema, path) if logical == "decimal" else value
+            _require(isinstance(content, bytes), f"{path} is {value!r}, and the schema has {kind}")
             if kind == "fixed":
-                _require(len(content) == schema["size"], f"{at} has {len(content)} bytes, not {schema['size']}")
+                _require(len(content) == schema["size"], f"{path} has {len(content)} bytes, not {schema['size']}")
                 encoder.write(content)
             else:
                 encoder.write_bytes(content)
@@ -169,28 +169,28 @@ def _default(field: Mapping[str, Any]) -> Any:
     return default.encode("latin-1") if kind in ("bytes", "fixed") and isinstance(default, str) else default
 
 
-def _whole(value: Any, bits: int, logical: str, at: str) -> int:
-    """A whole number; for a date or a time, the number that Avro stores."""
+def _whole(value: Any, bits: int, logical: str, path: str) -> int:
+    """Returns a whole number; for a date or a time, the number that Avro stores."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise Misfit(f"{at} is {value!r}, and the schema has {logical or 'long'}") from None
+            raise Misfit(f"{path} is {value!r}, and the schema has {logical or 'long'}") from None
     if isinstance(value, datetime):
         unit = MICROSECONDS.get(logical)
-        _require(unit is not None, f"{at} is a time, and the schema has {logical or 'a number'}")
+        _require(unit is not None, f"{path} is a time, and the schema has {logical or 'a number'}")
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return (moment - EPOCH) // timedelta(microseconds=unit or 1)
     if isinstance(value, date):
-        _require(logical == "date", f"{at} is a date, and the schema has {logical or 'a number'}")
+        _require(logical == "date", f"{path} is a date, and the schema has {logical or 'a number'}")
         return (value - EPOCH.date()).days
-    _require(not isinstance(value, bool), f"{at} is {value!r}, and the schema has a number")
-    _require(-(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{at} is {value}, which has more than {bits} bits")
+    _require(not isinstance(value, bool), f"{path} is {value!r}, and the schema has a number")
+    _require(-(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{path} is {value}, which has more than {bits} bits")
     return int(value)
 
 
-def _decimal(value: Any, schema: Mapping[str, Any], at: str) -> Any:
-    """The bytes of a decimal's unscaled number, of the schema's size if it has one; bytes are returned unchanged."""
+def _decimal(value: Any, schema: Mapping[str, Any], path: str) -> Any:
+    """Returns the bytes of a decimal's unscaled number, in the size that the schema fixes, if any. Keeps bytes."""
     if isinstance(value, bytes):
         return value
     try:
@@ -200,7 +200,9 @@ def _decimal(value: Any, schema: Mapping[str, Any], at: str) -> Any:
     except ArithmeticError:
         exact, number = False, 0
     digits = f"decimal({schema['precision']},{schema.get('scale', 0)})"
-    _require(exact and len(str(abs(number))) <= schema["precision"], f"{at} is {value!r}, and the schema has {digits}")
+    _require(
+        exact and len(str(abs(number))) <= schema["precision"], f"{path} is {value!r}, and the schema has {digits}"
+    )
     size = schema["size"] if schema["type"] == "fixed" else (number.bit_length() + 8) // 8
     return number.to_bytes(size, "big", signed=True)
 
@@ -214,5 +216,5 @@ def _shown(schema: Mapping[str, Any]) -> str:
     return str(schema.get("logicalType") or schema["type"])
 
 
-def _path(at: str, name: str) -> str:
-    return f"{at}.{name}" if at else str(name)
+def _field_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else str(name)

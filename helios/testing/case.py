@@ -28,12 +28,12 @@ __tracebackhide__ = hidden
 
 @dataclass
 class Log:
-    """The results of a test's runs.
+    """The results of a test's runs so far.
 
     Attributes:
         events: The events of the runs.
         error: The error of the last batch, until `expect_error` or the next call handles it.
-        batches: The batches so far.
+        batches: The batches that were fed.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -71,13 +71,13 @@ class PipelineTest:
 
         Args:
             rows: The rows of the only source, or a mapping from the names of sources to rows.
-            kill: The moment at which the driver is killed, before it is started again: "after_rejects" (the rejected
-                rows are written), "before_commit" (the batch's files are written) or "after_commit".
+            kill: The moment at which the driver is killed: "after_rejects" (the rejected rows are written),
+                "before_commit" (the batch's files are written) or "after_commit". Then the driver is started again.
             sources: Rows by the name of a source: dicts for a table, for files or for memory; text or bytes for a
                 file; dicts, text, bytes or a `Record` for a topic; `(op, before, after)` for changes of a database.
 
         Raises:
-            InputError: A name is not a source, or a row does not fit; the message has the near miss.
+            InputError: A name is not a source, or a row does not fit; the message suggests the most similar name.
         """
         self.settle()
         if kill is not None and kill not in KILLS:
@@ -110,7 +110,7 @@ class PipelineTest:
         Args:
             batch: The rows.
             kill: As for `batch()`.
-            strict: Whether it is an error if the batch does not reach the moment of its kill.
+            strict: Whether it is an error if the batch ends before the moment of its kill.
         """
         again = batch in self.log.batches
         self.log.batches.append(batch)
@@ -152,7 +152,7 @@ class PipelineTest:
 
         Raises:
             Different: The rows differ; the message shows the differences by key.
-            InputError: A column or a type does not fit; the message has the near miss.
+            InputError: A column or a type does not fit; the message suggests the most similar name.
         """
         self.settle()
         name, actual_rows, schema, keys = self._target(table)
@@ -230,7 +230,7 @@ class PipelineTest:
             raise Different(f"{actual} rows were rejected, expected {expected}.{listed}")
 
     def expect_error(self, text: str) -> PipelineTest:
-        """Expects that the last batch has failed; before the first batch, that the pipelines do not compile.
+        """Expects that the last batch has failed or, before the first batch, that the pipelines do not compile.
 
         Args:
             text: A part of the error's message; case is ignored.
@@ -296,10 +296,14 @@ class PipelineTest:
         if table is None:
             return self._target_of(plans[-1])
         known = {plan.write.table.text: plan for plan in plans}
-        fitting = [name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table]
-        fitting = fitting or [name for name in known if name.endswith(f":{table}")]  # a target that is not a table
-        if len(fitting) == 1:
-            return self._target_of(known[fitting[0]])
+        matching_names = [
+            name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table
+        ]
+        matching_names = matching_names or [
+            name for name in known if name.endswith(f":{table}")
+        ]  # a target that is not a table
+        if len(matching_names) == 1:
+            return self._target_of(known[matching_names[0]])
         return self._table(self.lake.named(table), None, (), None)
 
     def _target_of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
@@ -345,10 +349,15 @@ class PipelineTest:
         return rows, Schema((Column("table", "string"), Column("row", "string")))
 
     def _compare(
-        self, name: str, before: tuple[list[Row], Schema], after: tuple[list[Row], Schema], plan: Plan, what: str
+        self,
+        name: str,
+        before: tuple[list[Row], Schema],
+        after: tuple[list[Row], Schema],
+        plan: Plan,
+        difference_title: str,
     ) -> None:
         old_rows, _ = before
         new_rows, schema = after
         lines = difference(old_rows, new_rows, schema.names, plan.write.mode.keys)
         if lines:
-            raise Different("\n  ".join([f"{name} {what}:", *lines]))
+            raise Different("\n  ".join([f"{name} {difference_title}:", *lines]))

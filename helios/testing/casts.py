@@ -20,11 +20,11 @@ __tracebackhide__ = hidden
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 FLOAT_DIGITS, DIGITS = 6, 12
-"""The significant digits by which floats and doubles are compared: sums depend on the order of the rows."""
+"""The significant digits with which floats and doubles are compared. Their sums depend on the order of the rows."""
 
 
 class Misfit(ValueError):
-    """A value that does not fit a type; the message says why."""
+    """A value does not fit a type. The message says why."""
 
 
 def cast(value: Any, kind: SparkType) -> Any:
@@ -175,32 +175,32 @@ CASTERS: Mapping[str, Callable[[Any, SparkType], Any]] = {
 """The cast for each type. Values of other types are not cast."""
 
 
-def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, what: str) -> list[dict[str, Any]]:
-    """Rows cast to the types of columns. A column that a row lacks is not added.
+def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, rows_name: str) -> list[dict[str, Any]]:
+    """Casts rows to the types of columns. A column that a row lacks is not added.
 
     Args:
         rows: The rows, by column.
         schema: The columns.
-        what: The table or source of the rows, for errors, such as "orders".
+        rows_name: The table or source of the rows, such as "orders"; for error messages.
 
     Raises:
         InputError: A row is not a mapping, has an unknown column, or a value that does not fit.
     """
-    return [_cast_row(row, schema, f"{what}, row {number}") for number, row in enumerate(rows, 1)]
+    return [_cast_row(row, schema, f"{rows_name}, row {number}") for number, row in enumerate(rows, 1)]
 
 
-def _cast_row(row: Any, schema: Schema, what: str) -> dict[str, Any]:
+def _cast_row(row: Any, schema: Schema, row_name: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
-        raise InputError(f"{what}: {row!r} is not a row.", fix='write a dict: {"id": 1}.')
+        raise InputError(f"{row_name}: {row!r} is not a row.", fix='write a dict: {"id": 1}.')
     values: dict[str, Any] = {}
     for name, value in row.items():
         column = schema.get(str(name))
         if column is None:
-            raise InputError(f"{what} has no column {name!r}. {near_miss(str(name), schema.names)}")
+            raise InputError(f"{row_name} has no column {name!r}. {near_miss(str(name), schema.names)}")
         try:
             values[column.name] = cast(value, column.kind)
         except Misfit as misfit:
-            raise InputError(f"{what}, column {column.name!r} ({column.type}): {misfit}.") from None
+            raise InputError(f"{row_name}, column {column.name!r} ({column.type}): {misfit}.") from None
     return values
 
 
@@ -275,19 +275,21 @@ def arrow_type(kind: SparkType) -> pa.DataType:
     return plain[kind.name]
 
 
-def inferred(rows: Sequence[Mapping[str, Any]], what: str) -> Schema:
+def inferred(rows: Sequence[Mapping[str, Any]], rows_name: str) -> Schema:
     """The columns of rows without a declared schema, inferred from the values.
 
     Raises:
         InputError: A column has no values, or values of several types.
     """
     names = tuple(dict.fromkeys(str(name) for row in rows for name in row))
-    plain = from_rows(names, [tuple(_no_mapping(row.get(name)) for name in names) for row in rows])
-    schema = Schema(tuple(Column(column.name, _type_with_structs(rows, column)) for column in plain.columns))
-    unclear = next((column for column in schema.columns if "void" in column.type or column.type == "unknown"), None)
-    if unclear is not None:
+    without_mappings = from_rows(names, [tuple(_no_mapping(row.get(name)) for name in names) for row in rows])
+    schema = Schema(tuple(Column(column.name, _type_with_structs(rows, column)) for column in without_mappings.columns))
+    untyped_column = next(
+        (column for column in schema.columns if "void" in column.type or column.type == "unknown"), None
+    )
+    if untyped_column is not None:
         raise InputError(
-            f"{what}: the type of column {unclear.name!r} is not clear from its values.",
+            f"{rows_name}: the type of column {untyped_column.name!r} is not clear from its values.",
             fix='declare the columns: lake.table("shop.orders", "id bigint, ...").',
         )
     return schema

@@ -1,4 +1,4 @@
-"""Shows the difference between two multisets of rows, by key, as text."""
+"""Shows the difference between two multisets of rows as text, by key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from helios.errors import HeliosError
 
-SHOWN = 10
-"""The largest number of rows that a difference shows of each kind: changed, missing and extra rows."""
+MAX_LINES = 10
+"""The maximum number of changed rows that a difference shows; the same for missing and for extra rows."""
 
 Row = tuple[Any, ...]
 
@@ -24,7 +24,9 @@ class _Raised(Protocol):
 
 
 def hidden(info: _Raised) -> bool:
-    """True if pytest hides the kit's frames, so that a failed test shows its own line; False for a bug of the kit.
+    """True if pytest hides the frames of this package, so that a failed test shows its own line.
+
+    The frames are shown for other exceptions, which are bugs of this package.
 
     Args:
         info: The exception, as pytest passes it to the `__tracebackhide__` of a frame.
@@ -48,7 +50,7 @@ class Words:
 
 
 EXPECTED = Words()
-WAYS = Words("is {0} in this way, {1} in the first", "only in the first way", "only in this way")
+WAY_WORDS = Words("is {0} in this way, {1} in the first", "only in the first way", "only in this way")
 
 
 def difference(
@@ -77,14 +79,14 @@ def difference(
     missing, extra = expected_counts - actual_counts, actual_counts - expected_counts
     if not missing and not extra:
         return []
-    key_places = _key_places(columns, keys, missing, extra)
+    key_positions = _key_positions(columns, keys, missing, extra)
     changed: list[str] = []
-    if key_places:
-        missing_by_key, extra_by_key = _by_key(missing, key_places), _by_key(extra, key_places)
-        for key in sorted(missing_by_key.keys() & extra_by_key.keys(), key=_order):
+    if key_positions:
+        missing_by_key, extra_by_key = _by_key(missing, key_positions), _by_key(extra, key_positions)
+        for key in sorted(missing_by_key.keys() & extra_by_key.keys(), key=_sort_key):
             if len(missing_by_key[key]) == len(extra_by_key[key]) == 1:
                 old, new = missing_by_key[key][0], extra_by_key[key][0]
-                changed.append(_changed(old, new, columns, key_places, words))
+                changed.append(_changed(old, new, columns, key_positions, words))
                 missing[old] -= 1
                 extra[new] -= 1
     # The unary plus drops rows whose count is now zero.
@@ -95,29 +97,31 @@ def difference(
     ]
 
 
-def _key_places(columns: Sequence[str], keys: Sequence[str], missing: Counter[Row], extra: Counter[Row]) -> list[int]:
+def _key_positions(
+    columns: Sequence[str], keys: Sequence[str], missing: Counter[Row], extra: Counter[Row]
+) -> list[int]:
     """The positions of the key columns; without keys, that of the first column that is unique on both sides, if any."""
     lowered = [name.lower() for name in columns]
     if keys and all(key.lower() in lowered for key in keys):
         return [lowered.index(key.lower()) for key in keys]
     if len(columns) == 1:  # the key would be the whole row
         return []
-    for place in range(len(columns)):
-        sides = [[row[place] for row in side.elements()] for side in (missing, extra)]
+    for position in range(len(columns)):
+        sides = [[row[position] for row in side.elements()] for side in (missing, extra)]
         if all(len(set(map(repr, values))) == len(values) and None not in values for values in sides):
-            return [place]
+            return [position]
     return []
 
 
-def _by_key(rows: Counter[Row], key_places: Sequence[int]) -> dict[Row, list[Row]]:
+def _by_key(rows: Counter[Row], key_positions: Sequence[int]) -> dict[Row, list[Row]]:
     grouped: dict[Row, list[Row]] = {}
     for row in rows.elements():
-        grouped.setdefault(tuple(row[place] for place in key_places), []).append(row)
+        grouped.setdefault(tuple(row[position] for position in key_positions), []).append(row)
     return grouped
 
 
-def _changed(old: Row, new: Row, columns: Sequence[str], key_places: Sequence[int], words: Words) -> str:
-    key = ", ".join(f"{columns[place]}={shown(old[place])}" for place in key_places)
+def _changed(old: Row, new: Row, columns: Sequence[str], key_positions: Sequence[int], words: Words) -> str:
+    key = ", ".join(f"{columns[position]}={shown(old[position])}" for position in key_positions)
     changes = [
         f"{name} {words.changed.format(shown(actual), shown(expected))}"
         for name, expected, actual in zip(columns, old, new, strict=True)
@@ -127,24 +131,24 @@ def _changed(old: Row, new: Row, columns: Sequence[str], key_places: Sequence[in
 
 
 def _listed(
-    what: str, rows: Counter[Row], expected: Counter[Row], actual: Counter[Row], columns: Sequence[str]
+    label: str, rows: Counter[Row], expected: Counter[Row], actual: Counter[Row], columns: Sequence[str]
 ) -> list[str]:
     lines = []
-    for row in sorted(rows, key=_order):
+    for row in sorted(rows, key=_sort_key):
         values = ", ".join(f"{name}={shown(value)}" for name, value in zip(columns, row, strict=True))
         times = f" ({rows[row]} times)" if rows[row] > 1 else ""
         if expected[row] and actual[row]:
             times = f" ({actual[row]} times, expected {expected[row]})"
-        lines.append(f"{what}: {values}{times}")
+        lines.append(f"{label}: {values}{times}")
     return lines
 
 
 def _first_lines(lines: list[str]) -> list[str]:
-    more = len(lines) - SHOWN
-    return [*lines[:SHOWN], f"... and {more} more"] if more > 0 else lines
+    more = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"... and {more} more"] if more > 0 else lines
 
 
-def _order(row: Row) -> list[tuple[bool, str, Any]]:
+def _sort_key(row: Row) -> list[tuple[bool, str, Any]]:
     """The sort key of a row whose values may be of several types."""
     return [(value is not None, type(value).__name__, value if _sortable(value) else repr(value)) for value in row]
 

@@ -1,4 +1,4 @@
-"""Feeds: each replaces a source of a pipeline by a table, a folder, a topic or rows of the test's lake."""
+"""Feeds, which replace the sources of a pipeline by tables, folders, topics or rows of the test's lake."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = hidden
 
 MEMORY = "memory"
-"""In a test, the name of a source of rows in memory."""
+"""The name that a test uses for a source of rows in memory."""
 
 
 class Feed:
@@ -40,7 +40,7 @@ class Feed:
 
     Attributes:
         name: The source's full name in the test.
-        ordered: Whether the order of the rows matters; then they are not shuffled.
+        ordered: Whether the order of the rows matters. If it does, they are not shuffled.
         followed: Whether a pipeline follows the source.
     """
 
@@ -74,12 +74,12 @@ class Feed:
         """
 
     def at(self, record: Any, column: str) -> Any:
-        """The value of a column of a prepared row; None if it is unknown."""
+        """The value of a column in a prepared row; None if it is unknown."""
         return record.get(column) if isinstance(record, Mapping) else None
 
 
 class TableFeed(Feed):
-    """A table of the lake, in the catalog that has the name of the source's catalog."""
+    """Feeds a source that is a table. The lake's table has the same catalog name, namespace and name."""
 
     def __init__(self, table: TableName, declared: str | None) -> None:
         super().__init__(table.text)
@@ -122,7 +122,7 @@ class TableFeed(Feed):
         self.catalog.load(self._table.within).iceberg.append(rows)
 
     def _end_of_history(self) -> int:
-        """The newest snapshot; if the table has none, a first one without rows is created."""
+        """The newest snapshot. If the table has none, an empty snapshot is created first."""
         while (newest := self.catalog.load(self._table.within).current_snapshot()) is None:
             self._append(arrow_schema(self.schema() or Schema(())).empty_table())
         return newest.id
@@ -144,7 +144,7 @@ class TableFeed(Feed):
                 f"the source {self.name} has no rows and no columns in this test.",
                 fix=f'feed it rows, or declare it: lake.table("{self._table.within}", "id bigint, ...").',
             )
-        if self._ranged and self._range is None:  # a range without rows, before the first batch
+        if self._ranged and self._range is None:  # before the first batch, the range has no rows
             before = self._end_of_history()
             self._append(arrow_schema(self.schema() or Schema(())).empty_table())
             self._range = Between(before, self._end_of_history())
@@ -160,7 +160,7 @@ class TableFeed(Feed):
 
 
 class FilesFeed(Feed):
-    """A folder of the lake."""
+    """Feeds a source of files. The files are written into a folder of the lake."""
 
     def __init__(self, source: FilesSource, folder: Path) -> None:
         super().__init__(source.path)
@@ -191,9 +191,9 @@ class FilesFeed(Feed):
 
 
 class WebhookFeed(Feed):
-    """Deliveries that a receiver has stored.
+    """Feeds a webhook source: writes deliveries as the receiver stores them.
 
-    Bodies are checked by the receiver's own function. Signatures are not needed.
+    The receiver's own function checks the bodies. Signatures are not needed.
     """
 
     def __init__(self, source: WebhookSource, folder: Path) -> None:
@@ -235,7 +235,7 @@ class WebhookFeed(Feed):
 
 
 class MemoryFeed(Feed):
-    """Rows in memory. Each batch replaces them. Before the first batch, they are the rows of the script."""
+    """Feeds a source of rows in memory. Each batch replaces the rows; the first ones are those of the script."""
 
     def __init__(self, source: MemorySource, name: str) -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""Writes the files of a test: rows in the format of the source, or text as it is."""
+"""Writes the files of a test: rows in the format of the source, or text unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> No
     Args:
         folder: The folder.
         name: The file's name without its extension.
-        source: The source, with the format and its options.
+        source: The source, which has the format and its options.
         content: Text, bytes, or rows as dicts.
     """
     data = content.encode() if isinstance(content, str) else content

@@ -15,7 +15,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
 from helios.testing.casts import CASTERS, Misfit
-from helios.testing.diff import WAYS, Different, Row, difference, hidden
+from helios.testing.diff import WAY_WORDS, Different, Row, difference, hidden
 from helios.testing.feeds import Feed
 from helios.testing.names import sources_of
 from helios.testing.stage import KILLS, Batch, Kill
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = hidden
 
-PIECES = 4
-"""The largest number of batches into which rows are cut."""
+MAX_BATCHES = 4
+"""The maximum number of batches into which rows are cut."""
 
 Target = tuple[list[Row], Schema]
 Result = dict[str, Target]
@@ -36,12 +36,12 @@ Result = dict[str, Target]
 
 @dataclass(frozen=True)
 class Way:
-    """A way in which the rows are fed to the sources.
+    """One way to feed the rows of a test: how they are cut into batches, in which order, and with which kills.
 
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn; each batch is replayed.
+        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn, and replays the batch.
         twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 
@@ -71,7 +71,7 @@ class Invariant:
 
 
 def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int) -> Invariant:
-    """Compares the targets of all ways, as `PipelineTest.invariant` describes it."""
+    """Feeds the rows in all ways and compares the targets; see `PipelineTest.invariant`."""
     if not any(test.log.batches):
         raise InputError("invariant() has no rows.", fix="feed some first: test.batch(orders=[...]).")
     if test.lake.changed_by_sql:
@@ -138,7 +138,7 @@ def _why_not_cut(plans: Sequence[Plan]) -> str:
 
 
 def _split_followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch, Batch]:
-    """All rows of unfollowed sources, and of followed ones. If no source is followed, all count as followed."""
+    """Splits all rows into those of unfollowed and of followed sources. If none is followed, all count as followed."""
     none_followed = not any(feed.followed for feed in test.stage.feeds.values())
     unfollowed: Batch = {}
     followed: Batch = {}
@@ -150,21 +150,21 @@ def _split_followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch
 
 
 def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, rng: random.Random) -> Iterator[Way]:
-    """Ways with other batches: first one batch, then up to `PIECES` batches of equal size, then random batches."""
+    """Yields ways with other batches: one batch, then up to `MAX_BATCHES` equal ones, then some of random sizes."""
     unfollowed, followed = _split_followed(test, batches)
     longest = max((len(rows) for rows in followed.values()), default=0)
     for number in range(cuts):
         if number == 0:
             pieces = 1
         elif number == 1:
-            pieces = PIECES
+            pieces = MAX_BATCHES
         else:
-            pieces = rng.randint(2, PIECES)
+            pieces = rng.randint(2, MAX_BATCHES)
         pieces = max(1, min(pieces, longest))
         cut: list[Batch] = [{} for _ in range(pieces)]
         for name, rows in followed.items():
-            places = _places(len(rows), pieces, rng, even=number == 1)
-            for batch, (start, end) in zip(cut, pairwise(places), strict=True):
+            positions = _cut_positions(len(rows), pieces, rng, even=number == 1)
+            for batch, (start, end) in zip(cut, pairwise(positions), strict=True):
                 if end > start:
                     batch[name] = rows[start:end]
         cut = [batch for batch in cut if batch] or [{}]
@@ -173,7 +173,7 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, rng: random.R
         yield Way(f"cut into {len(cut)} batch{'es' if len(cut) > 1 else ''} (rows: {sizes})", cut)
 
 
-def _places(count: int, pieces: int, rng: random.Random, *, even: bool) -> list[int]:
+def _cut_positions(count: int, pieces: int, rng: random.Random, *, even: bool) -> list[int]:
     """The positions at which `count` rows are cut: `pieces + 1` ascending numbers, from 0 to `count`."""
     if even:
         return [count * number // pieces for number in range(pieces + 1)]
@@ -261,7 +261,7 @@ def _seconds(value: object) -> float | None:
 
 
 def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
-    """The targets of pipelines after their rows were fed in one way, in a new lake."""
+    """Feeds the rows in one way in a new lake, and returns the targets of the pipelines."""
     with test.lake.fresh() as lake:
         for table, schema, rows in test.lake.created:
             lake.table(table.text, schema, rows)
@@ -273,11 +273,11 @@ def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Resul
             known = {source: rows for source, rows in batch.items() if copy.stage.reads(source)}
             kill = KILLS[number % len(KILLS)] if way.killed else None
             for _ in range(2 if way.twice else 1):
-                _give(copy, known, kill)
+                _feed_and_replay(copy, known, kill)
         return {plan.write.table.text: copy.target_rows(plan) for plan in copy.stage.plans()}
 
 
-def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
+def _feed_and_replay(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
     test.give(batch, kill=kill, strict=False)
     test.settle()
     if kill is not None:
@@ -293,10 +293,10 @@ def _differences(expected: Target, actual: Target, keys: Sequence[str], ignore: 
     def aligned(target: Target) -> list[Row]:
         """The rows of a target by `columns`; a column that it lacks is None."""
         rows, schema = target
-        places = [schema.names.index(name) if name in schema.names else None for name in columns]
-        return [tuple(row[place] if place is not None else None for place in places) for row in rows]
+        indexes = [schema.names.index(name) if name in schema.names else None for name in columns]
+        return [tuple(row[index] if index is not None else None for index in indexes) for row in rows]
 
-    return difference(aligned(expected), aligned(actual), columns, keys, WAYS)
+    return difference(aligned(expected), aligned(actual), columns, keys, WAY_WORDS)
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class _Comparison:
         steps = pipeline.stream.steps
 
         def agree(count: int) -> bool:
-            pipelines = [*test.pipelines[:number], _cut(test, pipeline, count)]
+            pipelines = [*test.pipelines[:number], _cut_pipeline(test, pipeline, count)]
             try:
                 expected = result(test, pipelines, self.first)
                 actual = result(test, pipelines, replace(way, twice=False))
@@ -364,7 +364,7 @@ class _Comparison:
 
 
 def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
-    """The largest number of steps after which the rows agree, by bisection.
+    """Returns the largest number of steps after which the rows still agree, by bisection.
 
     Examples:
         >>> _last_that_agrees(5, lambda steps: steps < 3)
@@ -377,8 +377,8 @@ def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
     return low
 
 
-def _cut(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
-    """A pipeline that is cut after `count` steps, and writes into a table of its own."""
+def _cut_pipeline(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
+    """A pipeline of only the first `count` steps, which writes into a table of its own."""
     from helios.iceberg import Iceberg
 
     stream = pipeline.stream

@@ -40,8 +40,8 @@ __tracebackhide__ = hidden
 _NUMBERS = itertools.count(1)
 
 
-class _Unset(UserDict[str, str]):
-    """The environment, in which every missing variable has a value: a test needs no secrets of the configuration."""
+class _EnvironmentWithDefaults(UserDict[str, str]):
+    """The environment variables. A missing one has a value too, so that a test needs no secrets."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -92,10 +92,10 @@ class Lake:
         """Releases the lake's topics, and removes the lake's folder if it is temporary.
 
         Args:
-            ignore_errors: Whether to ignore errors of runs that no `expect_error` has handled.
+            ignore_errors: Whether to ignore errors of runs that `expect_error` has not handled.
 
         Raises:
-            HeliosError: A run has failed, and no `expect_error` has handled the error.
+            HeliosError: A run has failed, and `expect_error` has not handled the error.
         """
         STAND_INS.pop(self.topics.broker, None)
         if self._temporary:
@@ -198,19 +198,19 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The lake's own session, in the JVM of the process."""
+        """The lake's own session in the JVM of this process."""
         if self._spark is None:
             self._spark = self.start(())
         return self._spark
 
     def start(self, components: Sequence[str]) -> SparkSession:
-        """The lake's session. Spark is started with the jars of these components, unless it already runs."""
+        """Returns the lake's session. Starts Spark with the jars of these components, unless it already runs."""
         if self._spark is None:
             from helios.testing.spark.runs import declare, new_session
 
             # Topics have no broker in a test, so Kafka's jars are not needed.
             needed = [name for name in dict.fromkeys(("iceberg", "sqlite", *components)) if name != "kafka"]
-            spark = new_session(self.config or load(Path.cwd(), env=_Unset(os.environ)), needed)
+            spark = new_session(self.config or load(Path.cwd(), env=_EnvironmentWithDefaults(os.environ)), needed)
             for catalog in self._catalogs.values():
                 declare(spark, catalog)
             self._spark = spark
@@ -235,11 +235,11 @@ class Lake:
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context of pipelines, in which the lake's catalogs replace those of the configuration and the scripts."""
+        """The context for compiling: the lake's catalogs replace those of the configuration and the scripts."""
         pipelines = list(pipelines)
         script = pipelines[0].origin.file if pipelines else ""
         folder = Path(script).resolve().parent if os.path.exists(script) else Path.cwd()
-        config = self.config or load(folder, env=_Unset(os.environ))
+        config = self.config or load(folder, env=_EnvironmentWithDefaults(os.environ))
         names = [config.default_catalog, *self._catalogs, *config.catalogs]
         for pipeline in pipelines:
             names += _catalogs_of(pipeline)
@@ -247,7 +247,7 @@ class Lake:
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
     def sink(self, pipeline: Pipeline) -> Pipeline:
-        """The pipeline with its target in the lake.
+        """Returns the pipeline with its target replaced by one in the lake.
 
         Raises:
             InputError: A test cannot replace the target.
@@ -280,7 +280,7 @@ class Lake:
 
 
 def _catalogs_of(pipeline: Pipeline) -> list[str]:
-    """The names of the `Catalog` values that a pipeline uses, or that its script has as variables."""
+    """The names of the `Catalog` values that a pipeline uses, or that its script assigns to variables."""
     references = [source.reference for source in sources_of(pipeline)]
     used = [reference[1] for reference in references if reference is not None]
     used.append(getattr(pipeline.sink, "catalog", None))

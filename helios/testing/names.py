@@ -21,7 +21,7 @@ def sources_of(pipeline: Pipeline) -> list[Source]:
 
 
 @dataclass
-class Swap:
+class _SourceReplacer:
     """Replaces the sources of a flow, in the order of `sources_of`."""
 
     replacements: list[Source]
@@ -38,8 +38,8 @@ class Swap:
 
 
 def with_sources(pipeline: Pipeline, sources: Iterable[Source]) -> Pipeline:
-    """A pipeline with other sources, in the order of `sources_of`."""
-    swapped = Swap(list(sources)).flow(pipeline.stream)
+    """A pipeline with its sources replaced by others, in the order of `sources_of`."""
+    swapped = _SourceReplacer(list(sources)).flow(pipeline.stream)
     assert isinstance(swapped, Stream)
     return replace(pipeline, stream=swapped)
 
@@ -59,13 +59,13 @@ def short_name(text: str) -> str:
     return without_extension.rsplit(".", maxsplit=1)[-1].strip("`")
 
 
-def named(name: str, known: Mapping[str, T], what: str) -> T:
-    """The value that a name means: a full name, the end of one, or a short name.
+def named(name: str, known: Mapping[str, T], kind: str) -> T:
+    """Returns the value with a name, which may be the full name, the end of it, or its short name.
 
     Args:
         name: The name in the test.
         known: The values by full name.
-        what: The kind of the values, for errors, such as "source".
+        kind: The kind of the values, such as "source"; for error messages.
 
     Raises:
         InputError: No value, or several values, have the name; the message lists the known names.
@@ -76,11 +76,11 @@ def named(name: str, known: Mapping[str, T], what: str) -> T:
     """
     if name in known:
         return known[name]
-    fitting = [full for full in known if full.endswith(f".{name}") or short_name(full) == name]
-    if len(fitting) == 1:
-        return known[fitting[0]]
-    if fitting:
-        raise InputError(f"{name!r} is the name of several {what}s.", fix=f"write one of {', '.join(fitting)}.")
+    matching_names = [full for full in known if full.endswith(f".{name}") or short_name(full) == name]
+    if len(matching_names) == 1:
+        return known[matching_names[0]]
+    if matching_names:
+        raise InputError(f"{name!r} is the name of several {kind}s.", fix=f"write one of {', '.join(matching_names)}.")
     short = {short_name(full) for full in known}
     hint = near_miss(name, short if len(short) == len(known) else known)
-    raise InputError(f"{name!r} is not a {what} of the pipeline. {hint}", fix=f"{what}s: {', '.join(known) or 'none'}.")
+    raise InputError(f"{name!r} is not a {kind} of the pipeline. {hint}", fix=f"{kind}s: {', '.join(known) or 'none'}.")

@@ -1,4 +1,4 @@
-"""The rows of targets that are not tables: rows in memory, and records of a topic as rows."""
+"""Reads the rows of targets that are not tables: rows in memory, and records of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and columns of pipelines, for tests without a JVM."""
+"""Compares plans and columns of pipelines in tests, without a JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plan_of(pipeline: Pipeline) -> Plan:
 
 
 def assert_plan(pipeline: Pipeline, text: str) -> None:
-    """Compares the plan of a pipeline: its lines must contain the lines of the text, in this order.
+    """Requires that the plan of a pipeline contains the lines of a text, in this order.
 
     Repeated spaces and empty lines are ignored.
 
@@ -45,14 +45,14 @@ def assert_plan(pipeline: Pipeline, text: str) -> None:
         Different: A line is not in the plan; the message has the nearest line.
     """
     lines = [" ".join(line.split()) for line in str(plan_of(pipeline)).splitlines()]
-    remaining, after = lines, ""
+    remaining, after_text = lines, ""
     for expected in (" ".join(line.split()) for line in text.splitlines() if line.strip()):
-        place = next((number for number, line in enumerate(remaining) if expected in line), None)
-        if place is None:
-            near = difflib.get_close_matches(expected, lines, n=1, cutoff=0.3)
-            hint = f"\n  nearest: {near[0]}" if near else ""
-            raise Different(f"the plan has no line {expected!r}{after}:{hint}\n\n{plan_of(pipeline)}")
-        remaining, after = remaining[place + 1 :], f" after {expected!r}"
+        index = next((number for number, line in enumerate(remaining) if expected in line), None)
+        if index is None:
+            nearest_lines = difflib.get_close_matches(expected, lines, n=1, cutoff=0.3)
+            hint = f"\n  nearest: {nearest_lines[0]}" if nearest_lines else ""
+            raise Different(f"the plan has no line {expected!r}{after_text}:{hint}\n\n{plan_of(pipeline)}")
+        remaining, after_text = remaining[index + 1 :], f" after {expected!r}"
 
 
 def schema(pipeline: Pipeline) -> dict[str, str]:

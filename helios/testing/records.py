@@ -1,4 +1,4 @@
-"""Records of topics, and envelopes in the format of Debezium."""
+"""Records of topics, and change events in the format of Debezium."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Record:
 
     @classmethod
     def of(cls, content: Any) -> Record:
-        """A record with its key and value as bytes, from a record or from its value.
+        """Makes a record whose key and value are bytes, from another record or from a value.
 
         Examples:
             >>> Record.of({"id": 1}).value, Record.of(None).value
@@ -67,7 +67,7 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
     """The record that Debezium writes for a change of a row.
 
     Args:
-        change: `(op, before, after)`; a `Record` or raw bytes stay as they are.
+        change: `(op, before, after)`. A `Record`, or bytes, are returned as a record without an envelope.
         keys: The key columns; by default the first column.
         topic: The topic: its last two parts are the schema and the name of the table.
         number: The position of the change in the database's log.

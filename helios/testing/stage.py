@@ -71,7 +71,7 @@ class Stage:
         return replaced
 
     def named(self, name: str) -> Feed:
-        """The feed of the source that a name means.
+        """Returns the feed of the source with a name.
 
         Raises:
             InputError: No source, or several sources, have the name.
@@ -87,7 +87,7 @@ class Stage:
         return name in self.feeds
 
     def take_over(self, name: str, feed: Feed) -> None:
-        """Copies from another test's feed the columns of a source, or a topic that matches a source's pattern."""
+        """Copies the columns of a source, or a topic that matches a source's pattern, from the feed of another test."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
@@ -135,7 +135,7 @@ class Stage:
         return TableFeed(self._table(source), None).stand_in(source)
 
     def _feed(self, source: Source) -> Feed | None:
-        """The feed of a source; None for a target of another pipeline, and for topics of a pattern."""
+        """The feed of a source; None if another pipeline of the test writes the source, and for topics of a pattern."""
         if source.reference is not None:
             table = self._table(source)
             if table.text in self._target_names():
@@ -162,7 +162,7 @@ class Stage:
         return TopicFeed(name, source, self.lake.topics, keys)
 
     def _shared(self, feed: Feed, source: Source) -> Feed:
-        """The feed that all sources with the same name share: the first one."""
+        """Returns the feed that all sources with this name share. The first feed with the name is kept."""
         shared = self.feeds.setdefault(feed.name, feed)
         shared.followed = shared.followed or source.streaming
         return shared

@@ -1,4 +1,4 @@
-"""Refuses expressions that depend on the tasks of a run."""
+"""Refuses expressions that depend on how Spark spreads rows over tasks, such as `spark_partition_id()`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from helios.testing.diff import Different
 
 
 def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
-    """Refuses expressions that depend on the tasks of a run, since the few rows of a test are all in one task.
+    """Refuses expressions that depend on how Spark spreads rows over tasks.
+
+    Comparing targets cannot find them, since the few rows of a test are all in one task.
 
     Args:
         pipelines: The pipelines.
         ignore: Columns that may differ from run to run.
 
     Raises:
-        Different: An expression depends on the tasks.
+        Different: An expression depends on the spread of rows over tasks.
     """
     ignored = {name.lower() for name in ignore}
     for step in (step for pipeline in pipelines for flow in flows(pipeline.stream) for step in flow.steps):
         texts: Sequence[str] = step.sql_texts
         if isinstance(step, WithColumns):
             texts = [text for name, text in step.columns if name.lower() not in ignored]
-        part = spread_function(texts)
-        if part is not None:
+        spread_call = spread_function(texts)
+        if spread_call is not None:
             raise Different(
-                f"{step.text()} ({step.origin}): {part} depends on how rows are spread over tasks, and a test has one "
-                "task. Remove it, or ignore its column: invariant(ignore=[...])."
+                f"{step.text()} ({step.origin}): {spread_call} depends on how rows are spread over tasks, and a test "
+                "has one task. Remove it, or ignore its column: invariant(ignore=[...])."
             )

@@ -21,7 +21,7 @@ from helios.testing.records import Record, as_bytes, envelope
 __tracebackhide__ = hidden
 
 LOG_BEGIN = 1000
-"""The position of a test's database log before the first change; any number works."""
+"""The position in a test's database log before the first change. Any number works."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Topics:
 
 
 class TopicFeed(Feed):
-    """A topic whose records come from the test."""
+    """Feeds a topic with the records of the test."""
 
     ordered = True
 
@@ -61,7 +61,7 @@ class TopicFeed(Feed):
 
     def _record(self, content: Any) -> Record:
         if isinstance(self._source, KafkaSource):
-            return self._of_format(content, self._source)
+            return self._encoded_record(content, self._source)
         if not isinstance(self._source, CdcSource):
             return Record.of(content)
         self._topics.changes += 1
@@ -69,8 +69,8 @@ class TopicFeed(Feed):
         position = LOG_BEGIN + self._topics.changes
         return envelope(content, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
 
-    def _of_format(self, content: Any, source: KafkaSource) -> Record:
-        """A record in the format that the source reads; dicts and text are encoded."""
+    def _encoded_record(self, content: Any, source: KafkaSource) -> Record:
+        """Encodes dicts and text as a record in the format that the source reads."""
         record = content if isinstance(content, Record) else Record(value=content)
         values, value = source.values, record.value
         if values.avro is not None and isinstance(value, Mapping):
@@ -82,7 +82,7 @@ class TopicFeed(Feed):
         return Record.of(replace(record, value=value))
 
     def _without_header(self, value: Any) -> bytes:
-        """Strips the registry's header from bytes: a test decodes all values with the declared schema."""
+        """Strips the registry's header from bytes, since a test decodes all values with the declared schema."""
         if isinstance(value, bytes) and len(value) >= len(HEADER) and value[:1] == HEADER[:1]:
             return value[len(HEADER) :]
         raise InputError(
@@ -111,15 +111,15 @@ class TopicFeed(Feed):
 
 
 def with_broker(source: Source, broker: str) -> Source:
-    """The same source of topics or changes, reading from the test's broker from the beginning."""
+    """The same source of topics or changes, but it reads the test's broker from the beginning."""
     if isinstance(source, TopicChanges):
-        changes = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
+        changes = replace(source, kafka=_from_broker(source.kafka, broker), max_rows=None)
         return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
     assert isinstance(source, KafkaSource)
-    return _of_broker(source, broker)
+    return _from_broker(source, broker)
 
 
-def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
+def _from_broker(source: KafkaSource, broker: str) -> KafkaSource:
     values = source.values
     if values.registry is not None and values.format == "avro":
         if values.avro is None:

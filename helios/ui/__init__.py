@@ -1,1 +1,1 @@
-"""The live page of a run, or of a lake: facts as plain values, an HTTP server, and static files; it writes nothing."""
+"""The live page of a run or of a lake: its facts, its HTTP server and its static files. It writes nothing."""

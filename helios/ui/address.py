@@ -1,4 +1,4 @@
-"""Where the page is served, and who may see it."""
+"""The address at which the page is served, and its token, which protects it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from helios.errors import InputError
 
 LOOPBACK, PORT = "127.0.0.1", 4848
 TOKEN = "HELIOS_UI_TOKEN"
-"""The environment variable with the token of a page."""
+"""The environment variable that sets the token of a page."""
 SHORTEST = 16
-"""The smallest number of characters of a token."""
+"""The minimum number of characters of a token."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the page is served.
+    """The address at which the page is served.
 
     Attributes:
         host: The address of this machine on which the page is served.
         port: The port; 0 takes a free one.
-        token: The token that a page must send.
-        guarded: Whether every request needs the token, not only a stop and rejected rows.
+        token: The token that requests must send.
+        guarded: Whether every request needs the token. Otherwise only the stop of a run and rejected rows need it.
     """
 
     host: str
@@ -34,7 +34,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Parses the address of an option; the token is that of the environment, or a new one.
+    """Parses the address that an option gives. The token comes from the environment, or is new.
 
     Args:
         text: HOST:PORT, HOST or PORT; empty for the default.
@@ -79,14 +79,14 @@ def is_loopback(host: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, int]:
-    plain = text.endswith("]") or (text.count(":") > 1 and not text.startswith("["))  # IPv6 without a port
-    host, colon, number = (text, "", "") if plain else text.rpartition(":")
+    has_no_port = text.endswith("]") or (text.count(":") > 1 and not text.startswith("["))  # IPv6 without a port
+    host, colon, number = (text, "", "") if has_no_port else text.rpartition(":")
     if not colon:
         host, number = ("", text) if text.isdecimal() else (host or text, "")
     host = host.removeprefix("[").removesuffix("]")
-    wrong = bool(number) and not (number.isdecimal() and int(number) <= 65535)
+    is_bad_port = bool(number) and not (number.isdecimal() and int(number) <= 65535)
     is_file = os.path.exists(text)  # in `helios run --ui pipeline.py`, the script is taken for the option's value
-    if wrong or "/" in host or " " in host or is_file:
+    if is_bad_port or "/" in host or " " in host or is_file:
         raise InputError(
             f"{text!r} is not an address for the page.",
             fix=f"put --ui after {text}." if is_file else f"write HOST:PORT, as in {LOOPBACK}:{PORT}.",

@@ -1,4 +1,4 @@
-"""The HTTP interface of the live page: its files, its facts as JSON, and changes as server-sent events."""
+"""The HTTP interface of the live page. It serves the files, facts as JSON, and changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from helios.errors import HeliosError
 from helios.ui.address import Address, is_loopback
 from helios.ui.facts import Facts
 
-EVERY = 0.25
-"""The seconds after which the facts are compared again, for each open page."""
-ALIVE = 15.0
-"""The seconds after which a stream without changes sends a sign of life."""
+COMPARE_SECONDS = 0.25
+"""The seconds between two comparisons of the facts, for each open page."""
+KEEPALIVE_SECONDS = 15.0
+"""The seconds after which a stream without changes sends a keep-alive comment."""
 MOST_PAGES = 32
-"""The largest number of open pages."""
-MOST_COMMITS = 200
-"""The largest number of commits in one response."""
+"""The maximum number of open pages."""
+MAX_COMMITS = 200
+"""The maximum number of commits in one response."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -43,11 +43,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """The headers of every response."""
-KINDS = {
+CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }  # fmt: skip
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -63,7 +63,7 @@ class Application:
         self._facts, self._address = facts, address
         self._pages = 0
         self.ending = False
-        """Set when the server stops: open streams then send their last facts, and close."""
+        """True when the server stops. Open streams then send their last facts, and close."""
 
     def asgi(self) -> ASGIApp:
         """The application for a server."""
@@ -81,7 +81,7 @@ class Application:
             Route("/api/rejects", self._guarded(self._rejects)),
             Route("/api/stop", self._stop, methods=["POST"]),
         ]
-        return _Headers(_Hosts(Starlette(routes=routes), self._address))
+        return _Headers(_HostCheck(Starlette(routes=routes), self._address))
 
     # access
 
@@ -91,7 +91,7 @@ class Application:
         return hmac.compare_digest(token.encode(), self._facts.token.encode())
 
     def _guarded(self, handler: Handler) -> Handler:
-        """A handler that answers 401 to a request without the token, if the address is guarded."""
+        """Wraps a handler: if the address is guarded, a request without the token gets status 401."""
 
         async def guarded(request: Request) -> Response:
             if self._address.guarded and not self._has_token(request):
@@ -112,10 +112,10 @@ class Application:
         text = await run_in_threadpool(self._facts.metrics)
         if text is None:
             raise HTTPException(404)
-        return Response(text, headers={"Content-Type": METRICS})
+        return Response(text, headers={"Content-Type": METRICS_CONTENT_TYPE})
 
     async def _rejects(self, request: Request) -> Response:
-        """Counts need no more than the figures do; the rows themselves need the token at every address."""
+        """Returns the counts of rejected rows, like all figures; samples of the rows always need the token."""
         with_samples = self._has_token(request)
         table, snapshot = _parameter(request, "table"), _parameter(request, "snapshot")
 
@@ -137,54 +137,54 @@ class Application:
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
-        """All facts, then each change of them, until the page is closed or the server stops."""
+        """Sends all facts, then each change, until the page is closed or the server stops."""
         self._pages += 1
-        self._facts.watched(1)
+        self._facts.add_open_pages(1)
         sent: dict[str, Any] = {}
-        number, silent = 0, 0.0
+        number, silent_seconds = 0, 0.0
         try:
             while True:
-                last = self.ending
+                is_last = self.ending
                 items = await run_in_threadpool(self._facts.items)
-                new = self._facts.happenings(number)
-                number = new[-1].number if new else number
+                new_entries = self._facts.timeline(number)
+                number = new_entries[-1].number if new_entries else number
                 changed = {key: value for key, value in items.items() if key not in sent or sent[key] != value}
                 dropped = [key for key in sent if key not in items]
                 sent = dict(items)
-                silent = 0.0 if changed or dropped or new else silent + EVERY
-                if not silent:
-                    yield _event("facts", {"set": changed, "drop": dropped, "new": new})
-                elif silent >= ALIVE:
-                    silent = 0.0
+                silent_seconds = 0.0 if changed or dropped or new_entries else silent_seconds + COMPARE_SECONDS
+                if not silent_seconds:
+                    yield _event("facts", {"set": changed, "drop": dropped, "new": new_entries})
+                elif silent_seconds >= KEEPALIVE_SECONDS:
+                    silent_seconds = 0.0
                     yield ": alive\n\n"
-                if last:
+                if is_last:
                     yield _event("end", {})
                     return
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(COMPARE_SECONDS)
         finally:
             self._pages -= 1
-            self._facts.watched(-1)
+            self._facts.add_open_pages(-1)
 
 
 def static_files() -> dict[str, bytes]:
     """The files of the page, by name."""
     folder = resources.files("helios.ui").joinpath("static")
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.endswith(tuple(KINDS))}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.endswith(tuple(CONTENT_TYPES))}
 
 
 def _file(name: str, content: bytes) -> Handler:
-    kind = next(kind for end, kind in KINDS.items() if name.endswith(end))
+    content_type = next(content_type for extension, content_type in CONTENT_TYPES.items() if name.endswith(extension))
 
     async def handler(request: Request) -> Response:
-        return Response(content, headers={"Content-Type": kind})
+        return Response(content, headers={"Content-Type": content_type})
 
     return handler
 
 
 def _commits(facts: Facts, get: Callable[[str], str]) -> Any:
     count = get("count")
-    most = min(int(count), MOST_COMMITS) if count.isdecimal() else MOST_COMMITS
-    return facts.commits(get("table"), get("before") or None, most)
+    limit = min(int(count), MAX_COMMITS) if count.isdecimal() else MAX_COMMITS
+    return facts.commits(get("table"), get("before") or None, limit)
 
 
 def _parameter(request: Request, name: str) -> str:
@@ -192,7 +192,7 @@ def _parameter(request: Request, name: str) -> str:
 
 
 async def _answered(find: Callable[[], Any]) -> Response:
-    """The response with a value that is read from tables: 404 without a value, 502 if the read fails."""
+    """Reads a value from tables, and returns it as the response: 404 without a value, 502 if the read fails."""
     try:
         value = await run_in_threadpool(find)
     except HeliosError as error:
@@ -221,10 +221,10 @@ def _plain(value: object) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-class _Hosts:
-    """Refuses requests with the name of another host, unless all requests need the token.
+class _HostCheck:
+    """Refuses requests whose Host header is not a name of this machine, unless all requests need the token.
 
-    Otherwise a page of another origin could read the facts, through a name of its own that resolves to this machine
+    Otherwise a page of another origin could read the facts through a name of its own that it resolves to this machine
     (DNS rebinding).
     """
 
@@ -247,7 +247,7 @@ def _host(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 class _Headers:
-    """Sets the headers of every response, also of errors."""
+    """Sets the headers of every response, including errors."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The facts of the live page, as plain values that become JSON; times are milliseconds since 1970."""
+"""The facts of the live page, as plain values that become JSON. Times are in milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Behind:
-    """How far a pipeline is behind its sources. A value is None if it is unknown, or if there is no such source.
+    """The backlog of a pipeline. A value is None if it is unknown, or if the pipeline has no such source.
 
     Attributes:
         snapshots: Snapshots of tables.
-        seconds: The age of the oldest data that waits.
+        seconds: The age of the oldest data that was not read yet.
         files: Files of folders.
         bytes: The size of these files.
         records: Records of topics.
-        drained: Seconds until the backlog is read, at the rate of the last minutes; None without an estimate.
+        drained: The estimated seconds until the backlog is read, at the rate of the last minutes; None without one.
         grows: Whether the backlog has grown in the last minutes.
     """
 
@@ -56,11 +56,11 @@ class PipelineFacts:
 
     Attributes:
         name: The name of the pipeline.
-        target: The table that it writes.
+        target: The table that the pipeline writes.
         state: In a run: waiting, starting, running, away, finished, stopped or failed. In a lake: running, resting,
             committed, new or reading.
-        batches: In a run, its committed batches; in a lake, the batches up to the last commit.
-        rows: In a run, its rows; in a lake, the rows of the last commit.
+        batches: In a run, the batches that it committed; in a lake, the batches up to the last commit.
+        rows: In a run, the rows that it wrote; in a lake, the rows of the last commit.
         rejected: Rows that were kept out of the target.
         late: Rows that a watermark dropped.
         rate: Rows per second over the last minute of the run; None without a run.
@@ -108,7 +108,7 @@ class TableFacts:
         snapshots: The number of snapshots in the metadata.
         format: The format version.
         committed: The time of the last commit.
-        changed: How often the columns have changed, as far as the metadata shows.
+        changed: How often the columns have changed, according to the metadata.
         small: The number of data files below half of the target file size; None if they were not counted.
         advice: How to shorten the history; None if it is short.
         quarantine: Whether the table is a quarantine.
@@ -130,15 +130,15 @@ class TableFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happening:
-    """An entry of the timeline: a batch, a maintenance or another event of a pipeline.
+class TimelineEntry:
+    """An entry of the timeline: a batch, maintenance, or another event of a pipeline.
 
     Attributes:
         number: The position in the feed, ascending.
         pipeline: The pipeline; empty for another writer of a table.
         table: The table.
         kind: batch, skipped, maintained, waiting, resumed or failed.
-        at: The time of the end.
+        at: The time at which it ended.
         batch: The number of the batch.
         snapshot: The snapshot of the commit.
         seconds: The duration; None if it is not known.
@@ -178,11 +178,11 @@ class Facts(Protocol):
     def items(self) -> Mapping[str, Json]:
         """The current values by key. Pages receive only values that have changed."""
 
-    def happenings(self, after: int) -> Sequence[Happening]:
-        """The entries of the feed after a number, oldest first."""
+    def timeline(self, after: int) -> Sequence[TimelineEntry]:
+        """The entries of the timeline with a number above `after`, oldest first."""
 
-    def watched(self, by: int) -> None:
-        """Changes the number of open pages by `by`."""
+    def add_open_pages(self, count: int) -> None:
+        """Adds `count` to the number of open pages; it is negative when pages close."""
 
     def series(self, pipeline: str) -> Json | None:
         """The metrics of the last hour; None for a pipeline that has none."""

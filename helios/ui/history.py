@@ -1,4 +1,4 @@
-"""The pages of tables, commits and batches as JSON values, from the metadata of tables, without a JVM."""
+"""Reads the pages of tables, commits and batches from the metadata of tables, as JSON values; without a JVM."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from helios.table.plans import KeptPlan
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import BACKFILL, LEDGER, REPLAY, translating_errors
 from helios.table.snapshots import Table
-from helios.ui.facts import Happening, TableFacts
+from helios.ui.facts import TableFacts, TimelineEntry
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
-POINTS = 120
-"""The largest number of points in the plot of a table's growth."""
-SAMPLES = 5
-"""The largest number of rejected rows that a batch shows."""
-EXPECT = "expect("
+MAX_POINTS = 120
+"""The maximum number of points in the plot of a table's growth."""
+MAX_SAMPLES = 5
+"""The maximum number of rejected rows that the page of a batch shows."""
+EXPECT_CALL = "expect("
 Summaries: TypeAlias = Mapping[int, Mapping[str, str]]
 """The summaries of snapshots, by their ids."""
 
@@ -60,8 +60,11 @@ def facts_of(table: Table, *, small: int | None) -> TableFacts:
 
 def summaries_of(table: Table) -> Summaries:
     """The summary of each snapshot by id; PyIceberg's own lookup by id scans all snapshots."""
-    raws = table.iceberg.metadata.snapshots
-    return {raw.snapshot_id: raw.summary.additional_properties if raw.summary is not None else {} for raw in raws}
+    snapshots = table.iceberg.metadata.snapshots
+    return {
+        snapshot.snapshot_id: snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        for snapshot in snapshots
+    }
 
 
 def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summaries: Summaries) -> dict[str, Any]:
@@ -80,9 +83,9 @@ def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summa
 
 
 def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
-    """The rows, files and bytes of up to `POINTS` former states of main, oldest first."""
+    """The rows, files and bytes of up to `MAX_POINTS` states of main, oldest first."""
     log = metadata.snapshot_log
-    step = max(1, -(-len(log) // POINTS))
+    step = max(1, -(-len(log) // MAX_POINTS))
     chosen = [*log[:-1:step], *log[-1:]]
     known = [(entry.timestamp_ms, summaries.get(entry.snapshot_id)) for entry in chosen]
     states = [(at, totals) for at, totals in known if totals]
@@ -106,20 +109,20 @@ def _changes(before: Schema, after: Schema) -> Iterator[str]:
     old = {field.field_id: field for field in before.fields}
     new = {field.field_id: field for field in after.fields}
     for id, field in new.items():
-        was = old.get(id)
-        if was is None:
+        old_field = old.get(id)
+        if old_field is None:
             yield f"added {field.name} {field.field_type}"
-        elif was.name != field.name:
-            yield f"renamed {was.name} to {field.name}"
-        elif was.field_type != field.field_type:
-            yield f"{field.name}: {was.field_type} to {field.field_type}"
-        elif was.required != field.required:
+        elif old_field.name != field.name:
+            yield f"renamed {old_field.name} to {field.name}"
+        elif old_field.field_type != field.field_type:
+            yield f"{field.name}: {old_field.field_type} to {field.field_type}"
+        elif old_field.required != field.required:
             yield f"{field.name}: {'now required' if field.required else 'may be null now'}"
     yield from (f"dropped {field.name}" for id, field in old.items() if id not in new)
 
 
-def row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any]:
-    """A commit as a row of a list.
+def commit_row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any]:
+    """A commit as a row of the list of commits.
 
     Args:
         commit: The commit.
@@ -142,10 +145,10 @@ def row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def happening(commit: Commit, table: str, summary: Mapping[str, str]) -> Happening:
-    """A commit in the timeline of a lake. Its duration is unknown: commits do not record it."""
-    fields = row(commit, table, summary)
-    return Happening(
+def timeline_entry(commit: Commit, table: str, summary: Mapping[str, str]) -> TimelineEntry:
+    """A commit as an entry of a lake's timeline. The duration is unknown, since commits do not record it."""
+    fields = commit_row(commit, table, summary)
+    return TimelineEntry(
         pipeline=commit.pipeline or "",
         table=table,
         kind="maintained" if commit.operation == "replace" else "batch",
@@ -165,18 +168,18 @@ def batch_page(commit: Commit, table: Table, summary: Mapping[str, str], plan: K
     target = plan.plan.get("target", {}) if plan is not None else {}
     steps = [str(step) for step in (plan.plan.get("steps") or ())] if plan is not None else []
     return {
-        **row(commit, table.name, summary),
+        **commit_row(commit, table.name, summary),
         "version": commit.version,
         "read": [{"source": entry.source, "text": text} for entry, text in texts],
         "steps": steps if plan is not None else None,
-        "expectations": [_expectation(step) for step in steps if step.startswith(EXPECT)],
+        "expectations": [_expectation(step) for step in steps if step.startswith(EXPECT_CALL)],
         "audits": dict(target.get("audits") or {}),
         "quarantines": list(quarantines(table, commit)),
     }
 
 
 def _expectation(step: str) -> dict[str, str]:
-    """The text of an `expect` step, and what happens to a row that fails.
+    """The text of an `expect` step, and its policy for rows that fail.
 
     Examples:
         >>> _expectation("expect(a=id > 0, on_fail=drop)")
@@ -186,7 +189,7 @@ def _expectation(step: str) -> dict[str, str]:
 
 
 def quarantines(table: Table, commit: Commit) -> Sequence[str]:
-    """The quarantines that may have rows of a commit's pipeline, from the pipeline's record in the table."""
+    """The quarantines that may have rows of a commit's pipeline, according to the pipeline's record in the table."""
     key = LEDGER + (commit.pipeline or "").removesuffix(REPLAY).removesuffix(BACKFILL)
     text = table.iceberg.metadata.properties.get(key)
     return parse(text, key, table.name).quarantines if text is not None else ()
@@ -209,15 +212,15 @@ def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, A
     shown: list[dict[str, Any]] = []
     if commit.batch is None or not is_quarantine(quarantine):
         return {"table": quarantine.name, "groups": [], "rows": []}
-    own = And(EqualTo("pipeline", commit.pipeline), EqualTo("batch", commit.batch))  # type: ignore[arg-type, call-arg]
+    of_batch = And(EqualTo("pipeline", commit.pipeline), EqualTo("batch", commit.batch))  # type: ignore[arg-type, call-arg]
     with translating_errors(quarantine, "reading it"):
-        # Rows are matched by position: a new checkpoint starts the batch numbers again.
-        for rows in quarantine.iceberg.scan(own, selected_fields=COLUMNS).to_arrow_batch_reader():
+        # Batch numbers start again with a new checkpoint, so rows are matched by position too.
+        for rows in quarantine.iceberg.scan(of_batch, selected_fields=COLUMNS).to_arrow_batch_reader():
             for reject in rows.to_pylist():
                 if _parsed(reject["position"]) != commit.position:
                     continue
                 counts[reject["step"] or "", reject["reason"] or ""] += 1
-                if samples and len(shown) < SAMPLES:
+                if samples and len(shown) < MAX_SAMPLES:
                     shown.append({name: reject[name] for name in ("step", "reason", "payload")})
     groups = [{"step": step, "reason": reason, "rows": rows} for (step, reason), rows in counts.most_common()]
     return {"table": quarantine.name, "groups": groups, "rows": shown}

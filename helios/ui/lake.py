@@ -1,4 +1,4 @@
-"""The tables of a lake, read again while a page is open: facts, commits, and the status of pipelines."""
+"""Reads the tables of a lake while a page is open: their facts and commits, and the status of pipelines."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from helios.table.refs import BACKFILL, REPLAY
 from helios.table.snapshots import Table
 from helios.table.status import Status, statuses
 from helios.table.view import View
-from helios.ui.facts import Happening, TableFacts
+from helios.ui.facts import TableFacts, TimelineEntry
 from helios.ui.history import (
     Summaries,
     batch_page,
+    commit_row,
     facts_of,
-    happening,
     quarantines,
     rejected,
-    row,
     summaries_of,
     table_page,
+    timeline_entry,
 )
 
 STATUS_EVERY = 5.0
-"""The seconds after which the lag of an unchanged table is read again."""
+"""The seconds between two reads of the status of the pipelines that write a table."""
 REQUESTED_EVERY = 1.0
-"""The least time in seconds between two reads that requests for unknown commits may cause."""
+"""The minimum seconds between two reads that are caused by requests for unknown commits."""
 
 
-class Written(NamedTuple):
-    """A pipeline that has written into a table.
+class PipelineInTable(NamedTuple):
+    """The status of a pipeline in a table that it has written.
 
     Attributes:
         status: The status of the pipeline.
@@ -52,11 +52,11 @@ class Written(NamedTuple):
 
 
 @dataclass
-class Known:
-    """A table, and what was read from it.
+class LoadedTable:
+    """A loaded table, with its facts and commits.
 
     Attributes:
-        table: The table, as it was loaded.
+        table: The table.
         facts: The facts of the table.
         commits: The commits of main, newest first, without plans.
         indexes: The index of each commit in `commits`, by snapshot.
@@ -75,13 +75,13 @@ class Known:
 
 
 class Lake:
-    """Reads tables in a thread of its own, while a page is open.
+    """Reads tables in its own thread while a page is open.
 
     Args:
         look: Loads the tables.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
-        least: The least time in seconds between two reads.
-        share: The largest share of the time that the thread reads.
+        least: The minimum seconds between two reads.
+        share: The maximum share of its time that the thread spends reading.
         on_new: Called with the commits that are new since the last read, oldest first.
         eager: Whether to read once before a page is open.
     """
@@ -93,12 +93,12 @@ class Lake:
         *,
         least: float,
         share: float,
-        on_new: Callable[[Sequence[Happening]], None] = lambda happenings: None,
+        on_new: Callable[[Sequence[TimelineEntry]], None] = lambda entries: None,
         eager: bool = False,
     ) -> None:
         self._look, self._view, self._on_new = look, view, on_new
         self._least, self._share = least, share
-        self._known: dict[str, Known] = {}
+        self._loaded: dict[str, LoadedTable] = {}
         self._running: dict[str, bool | None] = {}
         self._plans: dict[str, Mapping[str, KeptPlan]] = {}
         self._lock, self._reading = threading.Lock(), threading.Lock()
@@ -118,44 +118,50 @@ class Lake:
         if self._thread.is_alive():
             self._thread.join(5)
 
-    def watched(self, by: int) -> None:
-        """Changes the number of open pages by `by`."""
+    def add_open_pages(self, count: int) -> None:
+        """Adds `count` to the number of open pages; it is negative when pages close."""
         with self._lock:
-            self._pages += by
-        if by > 0:
+            self._pages += count
+        if count > 0:
             self._wake.set()
 
     # reads of the page
 
     def tables(self) -> list[TableFacts]:
-        return [known.facts for known in list(self._known.values())]
+        return [loaded.facts for loaded in list(self._loaded.values())]
 
-    def statuses(self) -> list[Written]:
-        """The pipelines in each table."""
-        known = list(self._known.values())
-        return [Written(s, self._running.get(s.pipeline), one.read_at) for one in known for s in one.statuses]
+    def statuses(self) -> list[PipelineInTable]:
+        """The status of each pipeline in each table."""
+        loaded = list(self._loaded.values())
+        return [
+            PipelineInTable(status, self._running.get(status.pipeline), table.read_at)
+            for table in loaded
+            for status in table.statuses
+        ]
 
     def commits(self, table: str, before: str | None, count: int) -> dict[str, Any] | None:
-        """Up to `count` commits older than the snapshot `before`, newest first, and the number of all commits."""
-        known = self._known.get(table)
-        if known is None:
+        """Up to `count` commits older than the snapshot `before`, newest first, with the number of all commits."""
+        loaded = self._loaded.get(table)
+        if loaded is None:
             return None
-        start = known.indexes.get(_id(before), -1) + 1 if before is not None else 0
-        shown = known.commits[start : start + count]
-        rows = [row(commit, table, known.summaries[commit.snapshot]) for commit in shown]
-        return {"table": table, "commits": rows, "all": len(known.commits), "from": start}
+        start = loaded.indexes.get(_id(before), -1) + 1 if before is not None else 0
+        shown = loaded.commits[start : start + count]
+        rows = [commit_row(commit, table, loaded.summaries[commit.snapshot]) for commit in shown]
+        return {"table": table, "commits": rows, "all": len(loaded.commits), "from": start}
 
     def batch(self, table: str, snapshot: str) -> dict[str, Any] | None:
-        """The page of a commit, with the next newer and older commit of the same pipeline."""
+        """The page of a commit, with the next newer and the next older commit of the same pipeline."""
         entry = self._commit(table, snapshot)
         if entry is None:
             return None
-        known, commit = entry
-        index = known.indexes[commit.snapshot]
-        own = [other for other in known.commits[max(0, index - 500) : index + 500] if other.pipeline == commit.pipeline]
+        loaded, commit = entry
+        index = loaded.indexes[commit.snapshot]
+        own = [
+            other for other in loaded.commits[max(0, index - 500) : index + 500] if other.pipeline == commit.pipeline
+        ]
         at = own.index(commit)
         return {
-            **batch_page(commit, known.table, known.summaries[commit.snapshot], self._plan(commit)),
+            **batch_page(commit, loaded.table, loaded.summaries[commit.snapshot], self._plan(commit)),
             "newer": str(own[at - 1].snapshot) if at else None,
             "older": str(own[at + 1].snapshot) if at + 1 < len(own) else None,
         }
@@ -165,23 +171,23 @@ class Lake:
         entry = self._commit(table, snapshot)
         if entry is None:
             return None
-        known, commit = entry
+        loaded, commit = entry
         load = self._view().load
-        tables = [load(name) for name in quarantines(known.table, commit)]
+        tables = [load(name) for name in quarantines(loaded.table, commit)]
         return [rejected(quarantine, commit, samples=samples) for quarantine in tables if quarantine is not None]
 
     def table(self, name: str) -> dict[str, Any] | None:
-        known = self._known.get(name)
-        return _page(known) if known is not None else None
+        loaded = self._loaded.get(name)
+        return _page(loaded) if loaded is not None else None
 
-    def _commit(self, table: str, snapshot: str) -> tuple[Known, Commit] | None:
-        known = self._known.get(table)
-        missing = known is None or _id(snapshot) not in known.indexes
+    def _commit(self, table: str, snapshot: str) -> tuple[LoadedTable, Commit] | None:
+        loaded = self._loaded.get(table)
+        missing = loaded is None or _id(snapshot) not in loaded.indexes
         if missing and time.monotonic() - self._refreshed > REQUESTED_EVERY:
             self.refresh()  # the commit may be newer than the last read
-            known = self._known.get(table)
-        index = known.indexes.get(_id(snapshot)) if known is not None else None
-        return (known, known.commits[index]) if known is not None and index is not None else None
+            loaded = self._loaded.get(table)
+        index = loaded.indexes.get(_id(snapshot)) if loaded is not None else None
+        return (loaded, loaded.commits[index]) if loaded is not None and index is not None else None
 
     def _plan(self, commit: Commit) -> KeptPlan | None:
         if commit.pipeline is None or commit.steps is None:
@@ -205,7 +211,7 @@ class Lake:
             began = time.monotonic()
             try:
                 self.refresh()
-            except Exception as error:  # any error of a client: the page shows it, and the next read may succeed
+            except Exception as error:  # any client error: the page shows it, and the next read may succeed
                 self.problems = (f"the lake cannot be read: {type(error).__name__}: {error}",)
             took = time.monotonic() - began
             self._ended.wait(max(self._least, took * (1 / self._share - 1)))
@@ -215,7 +221,7 @@ class Lake:
         with self._reading:
             view = self._view()
             problems: list[str] = []
-            new: list[Happening] = []
+            new: list[TimelineEntry] = []
             seen: set[str] = set()
             try:
                 for table in self._look():
@@ -225,38 +231,38 @@ class Lake:
                     except HeliosError as error:
                         problems.append(str(error))
             except HeliosError as error:
-                problems.append(str(error))  # the catalog is unreachable: what was read of its tables stays
+                problems.append(str(error))  # the catalog is unreachable: the tables that were loaded before stay
             else:
-                self._known = {name: known for name, known in self._known.items() if name in seen}
+                self._loaded = {name: loaded for name, loaded in self._loaded.items() if name in seen}
             self.problems = tuple(problems)
             self._refreshed = time.monotonic()
             self._on_new(sorted(new, key=lambda entry: entry.at))
             self.was_read = True
 
-    def _read(self, table: Table, view: View) -> list[Happening]:
-        """Reads a table if it has changed, and its lag if that is due; returns the new commits."""
-        known, new = self._known.get(table.name), list[Happening]()
-        if known is None or known.table.iceberg.metadata_location != table.iceberg.metadata_location:
+    def _read(self, table: Table, view: View) -> list[TimelineEntry]:
+        """Reads a table if it has changed, and its status if that is due. Returns the new commits."""
+        loaded, new = self._loaded.get(table.name), list[TimelineEntry]()
+        if loaded is None or loaded.table.iceberg.metadata_location != table.iceberg.metadata_location:
             all_commits = commits(table)
             indexes = {commit.snapshot: index for index, commit in enumerate(all_commits)}
-            fresh = [commit for commit in all_commits if known is None or commit.snapshot not in known.indexes]
-            before = known.statuses if known is not None else []
+            fresh = [commit for commit in all_commits if loaded is None or commit.snapshot not in loaded.indexes]
+            before = loaded.statuses if loaded is not None else []
             summaries = summaries_of(table)
-            known = Known(table, facts_of(table, small=None), all_commits, indexes, summaries, before)
-            self._known = {**self._known, table.name: known}
-            new = [happening(commit, table.name, summaries[commit.snapshot]) for commit in fresh]
-        if time.monotonic() - known.read_at > STATUS_EVERY:
-            known.statuses = statuses(table, view)
-            known.read_at = time.monotonic()
-            small = max((status.small for status in known.statuses), default=None)
-            known.facts = facts_of(table, small=small if not known.facts.quarantine else None)
-            for status in known.statuses:
+            loaded = LoadedTable(table, facts_of(table, small=None), all_commits, indexes, summaries, before)
+            self._loaded = {**self._loaded, table.name: loaded}
+            new = [timeline_entry(commit, table.name, summaries[commit.snapshot]) for commit in fresh]
+        if time.monotonic() - loaded.read_at > STATUS_EVERY:
+            loaded.statuses = statuses(table, view)
+            loaded.read_at = time.monotonic()
+            small = max((status.small for status in loaded.statuses), default=None)
+            loaded.facts = facts_of(table, small=small if not loaded.facts.quarantine else None)
+            for status in loaded.statuses:
                 self._running[status.pipeline] = _is_running(status.pipeline, view)
         return new
 
 
-def _page(known: Known) -> dict[str, Any]:
-    return table_page(known.table, known.facts, known.commits, known.summaries)
+def _page(loaded: LoadedTable) -> dict[str, Any]:
+    return table_page(loaded.table, loaded.facts, loaded.commits, loaded.summaries)
 
 
 def _is_running(pipeline: str, view: View) -> bool | None:

@@ -11,22 +11,22 @@ from typing import Any, Protocol
 from helios.errors import HeliosError
 from helios.metrics.metrics import Metrics
 from helios.metrics.prometheus import exposition
-from helios.ui.facts import Behind, Happening, Json, PipelineFacts, Problem
+from helios.ui.facts import Behind, Json, PipelineFacts, Problem, TimelineEntry
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake
-from helios.ui.series import EVERY, Series
+from helios.ui.series import POINT_SECONDS, Series
 
-WATCHED = 2.0
+OPEN_PAGE_SECONDS = 2.0
 """The seconds between two samples of the figures while a page is open."""
-SOON = 0.25
-"""The seconds after which the figures of a pipeline are sampled after its event."""
-SHOWN = ("batch", "skipped", "maintained", "waiting", "resumed", "failed")
+AFTER_EVENT_SECONDS = 0.25
+"""The seconds from an event of a pipeline to the next sample of its figures."""
+TIMELINE_KINDS = ("batch", "skipped", "maintained", "waiting", "resumed", "failed")
 """The kinds of events that the timeline shows."""
-ENDS = ("finished", "stopped", "failed")
+ENDED_STATES = ("finished", "stopped", "failed")
 
 
 class Event(Protocol):
-    """An event of a run, as `helios.spark.run.events.Event` has it."""
+    """The attributes of `helios.spark.run.events.Event` that the page needs."""
 
     @property
     def pipeline(self) -> str: ...
@@ -108,7 +108,7 @@ class LiveRun:
         declared: Mapping[str, str] = MappingProxyType({}),
         refused: Sequence[PipelineFacts] = (),
     ) -> None:
-        """Called when the pipelines are compiled and the run begins.
+        """Is called when the pipelines are compiled and the run begins.
 
         Args:
             graph: The graph of the script.
@@ -119,7 +119,7 @@ class LiveRun:
         """
         self._graph, self._lake, self._declared, self._stop = graph, lake, declared, stop
         self._refused = refused
-        lake.watched(self._pages)
+        lake.add_open_pages(self._pages)
         lake.start()
         self._state = "running"
 
@@ -134,12 +134,12 @@ class LiveRun:
             if event.kind in ("batch", "skipped"):
                 self._last[name], self._times[name] = event, now
             self._changed.add(name)
-        if event.kind in SHOWN:
-            self._feed.add([_happening(event, self._target(name), now)])
+        if event.kind in TIMELINE_KINDS:
+            self._feed.add([_timeline_entry(event, self._target(name), now)])
         self._wake.set()
 
     def ended(self) -> None:
-        """Called when the run has ended. Pages receive the last facts."""
+        """Is called when the run has ended. Pages then receive the last facts."""
         self._state = "ended"
         self._add_samples([*self._runs])
         self._ended.set()
@@ -150,7 +150,8 @@ class LiveRun:
     # called by the page
 
     def items(self) -> Mapping[str, Json]:
-        audits = {one.status.pipeline: one.status.audit for one in self._lake.statuses()} if self._lake else {}
+        statuses = [in_table.status for in_table in self._lake.statuses()] if self._lake is not None else []
+        audits = {status.pipeline: status.audit for status in statuses}
         tables = self._lake.tables() if self._lake is not None else []
         run = {
             "mode": "run",
@@ -168,14 +169,14 @@ class LiveRun:
             **{f"table/{facts.name}": facts for facts in tables},
         }
 
-    def happenings(self, after: int) -> Sequence[Happening]:
+    def timeline(self, after: int) -> Sequence[TimelineEntry]:
         return self._feed.after(after)
 
-    def watched(self, by: int) -> None:
+    def add_open_pages(self, count: int) -> None:
         with self._lock:
-            self._pages += by
+            self._pages += count
         if self._lake is not None:
-            self._lake.watched(by)
+            self._lake.add_open_pages(count)
         self._wake.set()
 
     def series(self, pipeline: str) -> Json | None:
@@ -210,17 +211,17 @@ class LiveRun:
         return next((run.status()["target"] for run in [*self._runs] if run.status()["pipeline"] == name), "")
 
     def _sample(self) -> None:
-        """Samples the figures of all runs periodically, and those of a run soon after its event."""
+        """Samples the figures of all runs periodically, and those of a run soon after each of its events."""
         due = 0.0
         while not self._ended.is_set():
             now = time.monotonic()
-            every = WATCHED if self._pages else EVERY
+            every = OPEN_PAGE_SECONDS if self._pages else POINT_SECONDS
             with self._lock:
                 changed, self._changed = self._changed, set()
             all_due = now >= due
             self._add_samples([run for run in [*self._runs] if all_due or run.status()["pipeline"] in changed])
             due = now + every if all_due else due
-            self._ended.wait(SOON)
+            self._ended.wait(AFTER_EVENT_SECONDS)
             self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
 
@@ -235,7 +236,7 @@ class LiveRun:
         series, last = self._series.get(name), self._last.get(name)
         counts = series.figures.since_start if series is not None and series.figures is not None else None
         kind, message = self._messages.get(name, ("", ""))
-        ended = state in ENDS
+        ended = state in ENDED_STATES
         behind: Behind | None = series.behind() if series is not None and not ended else None
         return PipelineFacts(
             name=name,
@@ -267,9 +268,9 @@ def problem_of(error: BaseException | None) -> Problem | None:
     return Problem(what=f"{type(error).__name__}: {error}")
 
 
-def _happening(event: Event, table: str, now: float) -> Happening:
+def _timeline_entry(event: Event, table: str, now: float) -> TimelineEntry:
     timed = event.kind in ("batch", "skipped", "maintained")
-    return Happening(
+    return TimelineEntry(
         pipeline=event.pipeline,
         table=table,
         kind=event.kind,

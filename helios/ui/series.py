@@ -1,4 +1,4 @@
-"""The metrics of the last hour of one run, sampled from its figures, and an estimate of its backlog."""
+"""The metrics of the last hour of a run, sampled from its figures, and an estimate of its backlog."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from helios.ui.facts import Behind
 if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
 
-EVERY, HOUR = 10.0, 3600.0
-"""The seconds between two points of a plot, and the seconds that a plot spans."""
-RECENT = 60.0
-"""Seconds over which a rate is taken."""
+POINT_SECONDS, SPAN_SECONDS = 10.0, 3600.0
+"""The seconds between two points of a plot, and the seconds that a plot covers."""
+RATE_SECONDS = 60.0
+"""The seconds over which a rate is computed."""
 FIELDS = ("at", "rows", "bytes", "writing", "committing", "behind", "rejected")
 """The values of a point: its time, rows and bytes per second, mean milliseconds of writing and of commits, the age of
-the oldest data that waits, and rejected rows per second. A value that is not known is null."""
+the oldest unread data, and rejected rows per second. An unknown value is null."""
 
 
 class Series:
-    """The points of one run, and its latest figures. One thread adds figures, others read."""
+    """The points of one run, and its latest figures. One thread adds figures, others read them."""
 
     def __init__(self) -> None:
         self.figures: MetricsSnapshot | None = None
-        self._points: deque[tuple[float | None, ...]] = deque(maxlen=int(HOUR / EVERY))
+        self._points: deque[tuple[float | None, ...]] = deque(maxlen=int(SPAN_SECONDS / POINT_SECONDS))
         self._last: tuple[float, MetricsSnapshot] | None = None
         self._rows: deque[tuple[float, int]] = deque()
         self._drain = Drain()
@@ -41,13 +41,13 @@ class Series:
         """
         with self._lock:
             self.figures = figures
-            _remember(self._rows, now, figures.since_start.records_written, RECENT)
+            _remember(self._rows, now, figures.since_start.records_written, RATE_SECONDS)
             amount = finest(figures.source_lag_records, figures.source_lag_files, figures.source_lag_snapshots)
             if amount is not None:
                 self._drain.add(now, amount)
             if self._last is None:
                 self._last = now, figures
-            elif now - self._last[0] >= EVERY:
+            elif now - self._last[0] >= POINT_SECONDS:
                 self._points.append(_point(*self._last, now, figures))
                 self._last = now, figures
 
@@ -83,14 +83,14 @@ class Series:
 
 
 def _remember(kept: deque[tuple[float, int]], now: float, value: int, seconds: float) -> None:
-    """Adds a value, and drops the values older than `seconds`, except for the newest of those."""
+    """Adds a value. Drops the values that are older than `seconds`, except the newest of them."""
     kept.append((now, value))
     while len(kept) > 2 and kept[1][0] <= now - seconds:
         kept.popleft()
 
 
 def finest(records: int | None, files: int | None, snapshots: int | None) -> int | None:
-    """The size of a backlog in the finest unit that the sources have."""
+    """Returns the size of a backlog in records, else in files, else in snapshots; None if all are unknown."""
     return next((count for count in (records, files, snapshots) if count is not None), None)
 
 

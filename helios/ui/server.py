@@ -1,4 +1,4 @@
-"""The HTTP server of the live page, in a thread of this process."""
+"""Serves the live page over HTTP, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 
 from helios.serving import ServerThread, listening
 from helios.ui.address import LOOPBACK, Address
-from helios.ui.app import EVERY, Application
+from helios.ui.app import COMPARE_SECONDS, Application
 from helios.ui.facts import Facts
 
-LAST = 2
-"""The seconds in which a stopping server may send the last facts."""
+LAST_FACTS_SECONDS = 2
+"""The seconds that a stopping server has to send the last facts."""
 
 
 class Server:
@@ -38,13 +38,16 @@ class Server:
             asyncio.new_event_loop(),
             name="helios-ui-server",
             server_header=False,
-            timeout_graceful_shutdown=LAST,
+            timeout_graceful_shutdown=LAST_FACTS_SECONDS,
         )
         self._thread.start(f"the page on {self.address}")
 
     @property
     def url(self) -> str:
-        """The address with the token, for the user who started the server. Browsers do not send a fragment."""
+        """The address with the token, for the user who started the server.
+
+        The token is in the fragment, which browsers do not send.
+        """
         return f"{self.address}#token={self._token}"
 
     def stop(self) -> None:
@@ -52,6 +55,6 @@ class Server:
         if not self._thread.serves:
             return
         self._app.ending = True
-        time.sleep(2 * EVERY)
-        self._thread.stop(LAST + 3)
+        time.sleep(2 * COMPARE_SECONDS)
+        self._thread.stop(LAST_FACTS_SECONDS + 3)
         self._socket.close()

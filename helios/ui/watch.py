@@ -1,4 +1,4 @@
-"""The facts of a lake: pipelines that run in other processes or are stopped, read from their commits."""
+"""The facts of a lake, read from the commits of its tables. Its pipelines run in other processes, or are stopped."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from helios.metrics.drain import Drain
 from helios.table.snapshots import Table
 from helios.table.status import Status
 from helios.table.view import View
-from helios.ui.facts import Behind, Happening, Json, PipelineFacts
+from helios.ui.facts import Behind, Json, PipelineFacts, TimelineEntry
 from helios.ui.feed import Feed
-from helios.ui.lake import Lake, Written
+from helios.ui.lake import Lake, PipelineInTable
 from helios.ui.series import finest
 
 LEAST, SHARE = 0.5, 0.5
-"""The least time in seconds between two reads of the lake, and the largest share of the time for reading."""
+"""The minimum seconds between two reads of the lake, and the maximum share of the time for reading."""
 
 
 class WatchedLake:
@@ -64,15 +64,15 @@ class WatchedLake:
         return {
             "run": run,
             "graph": self._graph or _graph(self._lake),
-            **{f"pipeline/{one.name}": one for one in facts},
+            **{f"pipeline/{pipeline.name}": pipeline for pipeline in facts},
             **{f"table/{table.name}": table for table in self._lake.tables()},
         }
 
-    def happenings(self, after: int) -> Sequence[Happening]:
+    def timeline(self, after: int) -> Sequence[TimelineEntry]:
         return self._feed.after(after)
 
-    def watched(self, by: int) -> None:
-        self._lake.watched(by)
+    def add_open_pages(self, count: int) -> None:
+        self._lake.add_open_pages(count)
 
     def series(self, pipeline: str) -> Json | None:
         return None
@@ -96,19 +96,19 @@ class WatchedLake:
         return False
 
     def _pipelines(self) -> list[PipelineFacts]:
-        """Each pipeline once; a pipeline that writes several tables is shown with its last commit."""
-        by_name: dict[str, list[Written]] = {}
-        for written in self._lake.statuses():
-            if self._names is None or written.status.pipeline in self._names:
-                by_name.setdefault(written.status.pipeline, []).append(written)
-        facts = [self._facts(name, several) for name, several in by_name.items()]
+        """The facts of each pipeline. A pipeline that writes several tables is shown with its last commit."""
+        by_name: dict[str, list[PipelineInTable]] = {}
+        for in_table in self._lake.statuses():
+            if self._names is None or in_table.status.pipeline in self._names:
+                by_name.setdefault(in_table.status.pipeline, []).append(in_table)
+        facts = [self._facts(name, in_tables) for name, in_tables in by_name.items()]
         absent = {name: target for name, target in (self._names or {}).items() if name not in by_name}
         return [*facts, *(self._absent(name, target) for name, target in absent.items())]
 
-    def _facts(self, name: str, several: Sequence[Written]) -> PipelineFacts:
-        statuses = [one.status for one in several]
+    def _facts(self, name: str, in_tables: Sequence[PipelineInTable]) -> PipelineFacts:
+        statuses = [in_table.status for in_table in in_tables]
         last = max(statuses, key=lambda status: status.committed.timestamp() if status.committed else 0.0)
-        running = next((one.running for one in several if one.running is not None), None)
+        running = next((in_table.running for in_table in in_tables if in_table.running is not None), None)
         notes = tuple(dict.fromkeys(note for status in statuses for note in status.notes))
         return PipelineFacts(
             name=name,
@@ -119,7 +119,7 @@ class WatchedLake:
             batch=last.batch,
             snapshot=str(last.snapshot) if last.snapshot is not None else None,
             committed=round(last.committed.timestamp() * 1000) if last.committed is not None else None,
-            behind=self._behind(last, max(one.read_at for one in several)),
+            behind=self._behind(last, max(in_table.read_at for in_table in in_tables)),
             audit=next((status.audit for status in statuses if status.audit is not None), None),
             notes=notes,
             declared=self._declared.get(name),
@@ -131,7 +131,7 @@ class WatchedLake:
         return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
 
     def _behind(self, status: Status, read_at: float) -> Behind | None:
-        """The backlog of a pipeline, and the time until it is drained, estimated from the last reads."""
+        """The backlog of a pipeline, with the time until it is drained as estimated from the last reads."""
         amount = finest(status.behind_records, status.behind_files, status.behind)
         if status.seconds is None or amount is None:
             return None
@@ -150,14 +150,14 @@ class WatchedLake:
 
 
 def _graph(lake: Lake) -> Json:
-    """The graph of a lake: the recorded sources and the table of each pipeline."""
+    """The graph of a lake: for each pipeline, the recorded sources and the table."""
     nodes: dict[str, dict[str, Json]] = {}
     edges: list[dict[str, Json]] = []
 
     def node(name: str, kind: str) -> dict[str, Json]:
         return nodes.setdefault(name, {"id": f"n{len(nodes)}", "kind": kind, "label": name, "pipelines": []})
 
-    for status in (one.status for one in lake.statuses()):
+    for status in (in_table.status for in_table in lake.statuses()):
         if status.batch is None:
             continue
         end = node(status.table, "sink")

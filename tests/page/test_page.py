@@ -202,7 +202,7 @@ def test_an_open_page_does_not_grow(page: Chromium, shown: Shown) -> None:
                 run.commit(shown.facts)
             time.sleep(0.5)
 
-    while shown.facts.happenings(0)[0].number == 1:  # until the feed is full
+    while shown.facts.timeline(0)[0].number == 1:  # until the feed is full
         commits(1)
     commits(2)
     heap, nodes = page.heap(), page.run(counts)

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 from pyspark.sql import SparkSession
 
 from helios.errors import Origin, RunError
-from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
+from helios.native.parquet_types import BATCH_READER, DICTIONARY_READER, ROW_READER, readers
 from helios.plan.typing.types import quoted
 from helios.spark.iceberg.file_metadata import (
     CODECS,
@@ -269,10 +269,10 @@ class _Files:
     def _possible_readers(self, leaf: Leaf) -> Set[str]:
         """The readers that Spark may use for a column. Each of them must read the column correctly."""
         if self._row_reader_only or leaf.id not in self._checks.flat:
-            return {ROWS}
+            return {ROW_READER}
         # Spark's row reader reads all columns if it reads a nested one.
-        possible = {BATCHES, ROWS} if self._checks.nested else {BATCHES}
-        return possible | {DICTIONARIES} if leaf.dictionary else possible
+        possible = {BATCH_READER, ROW_READER} if self._checks.nested else {BATCH_READER}
+        return possible | {DICTIONARY_READER} if leaf.dictionary else possible
 
     def _reads(self, name: str) -> bool:
         """True if a column, or the column around a nested field, is read."""

@@ -23,7 +23,7 @@ from helios.spark.sinks.options import Commit
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, without_steps
-from helios.table.inputs import Input, Look, Node, Range, State
+from helios.table.inputs import Input, Node, Range, SnapshotLookup, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_sources
 
@@ -311,7 +311,7 @@ class AppendLedger(Ledger):
         )
 
 
-def _lookup_of(context: SinkContext, read: ReadPlan) -> Look:
+def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
     """A function that looks up snapshots of a source. Its first call loads the table."""
     loaded: list[JavaTable | None] = []
 

@@ -25,7 +25,7 @@ from helios.spark.session import session
 from helios.spark.session.launch import DEFAULTS, EXTENSIONS, STATE
 
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
-"""Settings for few rows: one partition, and no adaptive plans."""
+"""Spark settings for few rows: one shuffle partition, and no adaptive plans."""
 
 AT_START = {"spark.sql.codegen.wholeStage": "false", **SMALL}
 """Settings of the Spark that a test starts: for few rows, generated code is not worth its compilation."""
@@ -35,7 +35,7 @@ RUN_SECONDS = 300.0
 
 
 class Killed(Exception):
-    """Stands for the death of the driver, at the moment that the test chose."""
+    """Simulates the death of the driver at the moment that the test chose."""
 
 
 def new_session(config: Config, components: Sequence[str]) -> SparkSession:
@@ -86,7 +86,7 @@ def run(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], *, again
 
 
 def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], moment: str, again: bool) -> bool:
-    """Runs a pipeline whose driver dies at a moment; False if the run ends without reaching the moment.
+    """Runs a pipeline and kills its driver at a moment. Returns False if the run ends without reaching the moment.
 
     Raises:
         HeliosError: The run failed for another reason.
@@ -105,7 +105,7 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
     "before_commit": (Job, "confirm", True),
     "after_commit": (batches, "execute", True),
 }
-"""The moments at which a driver dies: a function's owner, its name, and whether the driver dies after the call.
+"""Each moment at which a driver dies: the owner and name of a function, and whether the driver dies after its call.
 
 `_with_confirmation` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are
 written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
@@ -114,7 +114,7 @@ written. When `execute` returns, the target has the batch, but Spark's log does 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """Makes the driver die once, at the moment, while the block runs; the list then contains the moment."""
+    """Makes the driver die once at a moment while the block runs. The yielded list contains the moment after that."""
     owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []

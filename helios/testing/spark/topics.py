@@ -1,4 +1,4 @@
-"""Topics without a broker: they return the records of a test with the columns of Spark's Kafka reader."""
+"""Topics without a broker. A read returns the records of a test, with the columns of Spark's Kafka reader."""
 
 from __future__ import annotations
 

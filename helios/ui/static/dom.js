@@ -1,8 +1,8 @@
-// Elements, numbers and times. Text is always set as text: what the page shows comes from data.
+// Makes elements, and formats numbers and times. Text is never parsed as HTML, because it comes from data.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function made(element, attributes, children) {
+function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "text") element.textContent = value;
@@ -13,8 +13,8 @@ function made(element, attributes, children) {
   return element;
 }
 
-export const h = (tag, attributes = {}, ...children) => made(document.createElement(tag), attributes, children);
-export const s = (tag, attributes = {}, ...children) => made(document.createElementNS(SVG, tag), attributes, children);
+export const h = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+export const s = (tag, attributes = {}, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
 
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -24,12 +24,12 @@ export function section(title, ...children) {
   return h("section", {}, h("h2", { text: title }), children);
 }
 
-/** A region that scrolls, by the keyboard too. */
+/** A region that scrolls, also with the keyboard. */
 export function scroll(label, ...children) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, children);
 }
 
-/** A table whose rows are updated in place, so that the focus and a selection stay. Columns: {name, number, text, cell}. */
+/** A table whose rows are updated in place, so that the focus and a selection stay. A column is {name, number, text, cell}. */
 export class Table {
   constructor(label, columns, key) {
     this.columns = columns;
@@ -65,12 +65,12 @@ export class Table {
     }
     const rows = [...this.rows.values()];
     this.columns.forEach((_, at) => {
-      const unused = !rows.some((row) => row.cells[at].textContent); // a column without a value is not shown
+      const unused = !rows.some((row) => row.cells[at].textContent); // a column without values is hidden
       for (const cell of [this.heads[at], ...rows.map((row) => row.cells[at])]) if (cell.hidden !== unused) cell.hidden = unused;
     });
   }
 
-  /** A cell is text, or {text, href, tone}. */
+  /** Sets a cell to `content`, which is text or {text, href, tone}. */
   fill(row, at, content) {
     const cell = content !== null && typeof content === "object" ? content : { text: content };
     const shown = JSON.stringify(cell);
@@ -117,17 +117,17 @@ export function seconds(n) {
   return `${Math.round(n)} s`;
 }
 
-const two = (n) => String(n).padStart(2, "0");
+const twoDigits = (n) => String(n).padStart(2, "0");
 
 export function clock(ms) {
   const at = new Date(ms);
-  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return `${twoDigits(at.getHours())}:${twoDigits(at.getMinutes())}:${twoDigits(at.getSeconds())}`;
 }
 
 export function moment(ms) {
   if (ms === null || ms === undefined) return "";
   const at = new Date(ms);
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const day = `${at.getFullYear()}-${twoDigits(at.getMonth() + 1)}-${twoDigits(at.getDate())}`;
   return new Date().toDateString() === at.toDateString() ? clock(ms) : `${day} ${clock(ms)}`;
 }
 

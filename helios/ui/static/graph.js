@@ -2,26 +2,26 @@
 
 import { behind, pipelineLink, plural, rate, s, setText, tone } from "./dom.js";
 
-const WIDE = 208, HIGH = 58, ACROSS = 56, DOWN = 14, PAD = 8, SIGNS = 27;
-const LEAST = 0.7; // how far a graph is made smaller before it scrolls
+const BOX_WIDTH = 208, BOX_HEIGHT = 58, COLUMN_GAP = 56, ROW_GAP = 14, PADDING = 8, MAX_SIGNS = 27;
+const MIN_SCALE = 0.7; // a graph shrinks to this share of its width before it scrolls
 
-/** What a source or a sink reads or writes, and how: Iceberg.source(shop.orders).incremental(poll=2 s). */
+/** Splits a label such as Iceberg.source(shop.orders).incremental(poll=2 s) into the name, and the kind with its options. */
 function parts(label) {
   const [first] = label.split("\n");
-  const found = /^(\w+)\.(?:source|sink)\(([^,)]+)(?:, ([^)]*))?\)(?:\.(.*))?$/.exec(first);
-  if (!found) return [first, ""];
-  const [, kind, name, form, how] = found;
-  const end = name.length > SIGNS && name.includes("/") ? `…${name.slice(-SIGNS + 1)}` : name; // the end of a path says more
+  const match = /^(\w+)\.(?:source|sink)\(([^,)]+)(?:, ([^)]*))?\)(?:\.(.*))?$/.exec(first);
+  if (!match) return [first, ""];
+  const [, kind, name, form, how] = match;
+  const end = name.length > MAX_SIGNS && name.includes("/") ? `…${name.slice(-MAX_SIGNS + 1)}` : name; // the end of a path is the more telling part
   return [end, [kind, form, how].filter(Boolean).join(", ")];
 }
 
-const short = (text) => (text.length > SIGNS ? `${text.slice(0, SIGNS - 1)}…` : text);
+const short = (text) => (text.length > MAX_SIGNS ? `${text.slice(0, MAX_SIGNS - 1)}…` : text);
 
-/** The edges without those that close a circle: a table that is written from itself. */
+/** The edges without those that close a cycle, which a table that is written from itself has. */
 function forward(nodes, edges) {
   const out = new Map(nodes.map((n) => [n.id, []]));
   for (const edge of edges) out.get(edge.start).push(edge);
-  const state = new Map(); // a box is open while the boxes behind it are looked at, then done
+  const state = new Map(); // a box is open while the boxes after it are visited, then done
   const kept = [];
   const visit = (id) => {
     state.set(id, "open");
@@ -36,7 +36,7 @@ function forward(nodes, edges) {
   return kept;
 }
 
-/** The column of each box: one more than that of the boxes in front of it. */
+/** The column of each box: one to the right of all boxes that lead to it. */
 function columns(nodes, edges) {
   const column = new Map(nodes.map((n) => [n.id, 0]));
   for (let moved = true; moved; ) {
@@ -50,8 +50,8 @@ function columns(nodes, edges) {
   return column;
 }
 
-/** The places of boxes, by their ids: near those before them, without covering each other. */
-export function placed(graph) {
+/** The position of each box, by id: at the height of the boxes that lead to it, without covering another box. */
+export function placeBoxes(graph) {
   const edges = forward(graph.nodes, graph.edges);
   const column = columns(graph.nodes, edges);
   const before = new Map(graph.nodes.map((n) => [n.id, []]));
@@ -62,21 +62,21 @@ export function placed(graph) {
     const here = graph.nodes.filter((n) => column.get(n.id) === at);
     const wanted = new Map(here.map((n, index) => {
       const near = before.get(n.id).filter((id) => places.has(id)).map((id) => places.get(id).y);
-      return [n.id, near.length ? near.reduce((a, b) => a + b, 0) / near.length : at ? 0 : index * (HIGH + DOWN)];
+      return [n.id, near.length ? near.reduce((a, b) => a + b, 0) / near.length : at ? 0 : index * (BOX_HEIGHT + ROW_GAP)];
     }));
     here.sort((a, b) => wanted.get(a.id) - wanted.get(b.id));
     let free = 0;
     for (const node of here) {
       const y = Math.max(free, wanted.get(node.id));
-      places.set(node.id, { x: at * (WIDE + ACROSS), y });
-      free = y + HIGH + DOWN;
+      places.set(node.id, { x: at * (BOX_WIDTH + COLUMN_GAP), y });
+      free = y + BOX_HEIGHT + ROW_GAP;
     }
   }
   return places;
 }
 
 function arrow(from, to, edge) {
-  const x1 = from.x + WIDE, y1 = from.y + HIGH / 2, x2 = to.x, y2 = to.y + HIGH / 2;
+  const x1 = from.x + BOX_WIDTH, y1 = from.y + BOX_HEIGHT / 2, x2 = to.x, y2 = to.y + BOX_HEIGHT / 2;
   const back = x2 < x1;
   const bend = back ? 60 : Math.max(24, (x2 - x1) / 2);
   const path = s("path", { class: `edge${edge.dashed ? " dashed" : ""}`, d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2 - 6},${y2}` });
@@ -85,11 +85,11 @@ function arrow(from, to, edge) {
   return [path, head, label];
 }
 
-/** Draws a graph, and returns its element and a function that shows the pipelines as they are. */
+/** Draws a graph. Returns its element, and a function that shows the current state of the pipelines. */
 export function drawGraph(graph) {
-  const places = placed(graph);
-  const width = Math.max(WIDE, ...[...places.values()].map((p) => p.x + WIDE)) + 2 * PAD;
-  const height = Math.max(HIGH, ...[...places.values()].map((p) => p.y + HIGH)) + 2 * PAD;
+  const places = placeBoxes(graph);
+  const width = Math.max(BOX_WIDTH, ...[...places.values()].map((p) => p.x + BOX_WIDTH)) + 2 * PADDING;
+  const height = Math.max(BOX_HEIGHT, ...[...places.values()].map((p) => p.y + BOX_HEIGHT)) + 2 * PADDING;
   const boxes = [];
   const drawn = graph.nodes.map((node) => {
     const { x, y } = places.get(node.id);
@@ -99,16 +99,16 @@ export function drawGraph(graph) {
     const title = s("title", { text: node.label });
     const mark = node.kind === "sink" && s("circle", { class: "mark", cx: x + 15, cy: y + 31, r: 4 });
     const box = s("g", { class: `box ${node.kind}` }, title,
-      s("rect", { x, y, width: WIDE, height: HIGH, rx: node.kind === "step" ? 4 : 12 }),
+      s("rect", { x, y, width: BOX_WIDTH, height: BOX_HEIGHT, rx: node.kind === "step" ? 4 : 12 }),
       s("text", { x: x + 12, y: y + (node.kind === "step" ? 33 : 18), text: short(name) }), mark, state, lag);
     boxes.push({ node, box, state, lag, title });
     const own = node.kind === "sink" ? node.pipelines : node.pipelines.length === 1 ? node.pipelines : [];
     if (node.kind === "step" || !own.length) return box;
     return s("a", { href: pipelineLink(own[0]) }, box);
   });
-  const root = s("svg", { width, height, viewBox: `${-PAD} ${-PAD} ${width} ${height}`, role: "group", "aria-label": "Graph of the pipelines" },
+  const root = s("svg", { width, height, viewBox: `${-PADDING} ${-PADDING} ${width} ${height}`, role: "group", "aria-label": "Graph of the pipelines" },
     graph.edges.map((edge) => arrow(places.get(edge.start), places.get(edge.end), edge)), drawn);
-  root.style.width = `max(${Math.round(width * LEAST)}px, min(100%, ${width}px))`;
+  root.style.width = `max(${Math.round(width * MIN_SCALE)}px, min(100%, ${width}px))`;
   root.style.height = "auto";
   return { element: root, show: (pipelines) => boxes.forEach((box) => showBox(box, pipelines)) };
 }

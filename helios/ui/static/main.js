@@ -1,4 +1,4 @@
-// The frame of the page: routes, the header, the theme, and the stop of a run.
+// The frame of the page: its routes, header, theme, and the button that stops a run.
 
 import { plural, rate, setText, tone } from "./dom.js";
 import { connection, follow, group, items, listen, post, takeToken, token } from "./store.js";
@@ -38,15 +38,15 @@ function go(focus) {
   }
 }
 
-const SAID = {
-  connecting: "connecting", live: "live", lost: "no connection: what is shown is the last that was known", ended: "ended",
+const CONNECTION_TEXTS = {
+  connecting: "connecting", live: "live", lost: "no connection: the page shows the last known state", ended: "ended",
   locked: "open the address that the command has printed: it has the token",
 };
 
 function header() {
   const run = items.get("run");
   const pipelines = group("pipeline/");
-  setText($("connection"), connection === "live" && run?.state === "reading" ? "reading the lake" : SAID[connection]);
+  setText($("connection"), connection === "live" && run?.state === "reading" ? "reading the lake" : CONNECTION_TEXTS[connection]);
   $("connection").className = `state ${connection === "live" ? "good" : tone(connection === "lost" ? "away" : "")}`;
   const states = new Map();
   for (const p of pipelines) states.set(p.state, (states.get(p.state) ?? 0) + 1);
@@ -71,7 +71,7 @@ async function stopRun() {
   $("confirm-yes").disabled = true;
   const answer = await post("api/stop").catch(() => null);
   if (answer?.status === 202) $("confirm").close();
-  else setText($("confirm-text"), answer?.status === 401 ? "The token is not that of this run: open the address that it has printed." : "The run did not take the request: it may have ended.");
+  else setText($("confirm-text"), answer?.status === 401 ? "The token is not that of this run: open the address that it has printed." : "The run did not accept the request: it may have ended.");
   $("confirm-yes").disabled = false;
 }
 

@@ -1,4 +1,4 @@
-// Small plots: one line, its largest value, and its last one.
+// Small plots of one line, with its largest and its last value.
 
 import { clock, h, s, setText } from "./dom.js";
 
@@ -19,7 +19,7 @@ export class Plot {
     const most = Math.max(0, ...known);
     const span = Math.max(1, at.at(-1) - at[0]);
     const point = (v, i) => `${(((at[i] - at[0]) / span) * WIDE).toFixed(1)},${(HIGH - 2 - (v / (most || 1)) * (HIGH - 6)).toFixed(1)}`;
-    const points = values.flatMap((v, i) => (v === null ? [] : [point(v, i)])); // times without a value are passed over
+    const points = values.flatMap((v, i) => (v === null ? [] : [point(v, i)])); // points without a value are skipped
     this.svg.replaceChildren(s("line", { x1: 0, x2: WIDE, y1: HIGH - 1, y2: HIGH - 1 }),
       s("polyline", { points: points.join(" ") }));
     const last = known.length ? this.shown(known.at(-1)) : "none yet";

@@ -1,4 +1,4 @@
-// What the server has said: facts by their keys, and the feed; read from a stream of server-sent events.
+// Keeps the facts of the server by key, and the feed. Reads them from a stream of server-sent events.
 
 const KEPT = 1000; // as many as the server keeps
 const TOKEN = "helios-token";
@@ -8,17 +8,17 @@ export const feed = [];
 export let connection = "connecting";
 const listeners = new Set();
 let changed = new Set();
-let planned = false;
+let scheduled = false;
 
 export function token() {
   return sessionStorage.getItem(TOKEN);
 }
 
-/** Takes the token out of the address, where it would stay in the history. */
+/** Moves the token out of the address, since the browser's history would keep it. */
 export function takeToken() {
-  const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return;
-  sessionStorage.setItem(TOKEN, decodeURIComponent(found[1]));
+  const match = /^#token=(.+)$/.exec(location.hash);
+  if (!match) return;
+  sessionStorage.setItem(TOKEN, decodeURIComponent(match[1]));
   history.replaceState(null, "", "#/");
 }
 
@@ -30,30 +30,30 @@ export function group(prefix) {
   return [...items].filter(([key]) => key.startsWith(prefix)).map(([, value]) => value);
 }
 
-function tell(keys) {
+function notify(keys) {
   for (const key of keys) changed.add(key);
-  if (planned) return;
-  planned = true;
-  // Not requestAnimationFrame: a hidden page would keep what it has not shown.
+  if (scheduled) return;
+  scheduled = true;
+  // Not requestAnimationFrame, which does not run while the page is hidden: the changes would pile up.
   setTimeout(() => {
-    const told = changed;
+    const changedKeys = changed;
     changed = new Set();
-    planned = false;
-    for (const listener of listeners) listener(told);
+    scheduled = false;
+    for (const listener of listeners) listener(changedKeys);
   }, 50);
 }
 
-function become(state) {
+function setConnection(state) {
   if (connection === state) return;
   connection = state;
-  tell(["connection"]);
+  notify(["connection"]);
 }
 
 function headers() {
   return token() ? { Authorization: `Bearer ${token()}` } : {};
 }
 
-/** The answer of the server as JSON; null where there is none. An error of the lake has `what` and `fix`. */
+/** Returns the answer of the server as JSON, or null without one. If the lake cannot be read, it has `what` and `fix`. */
 export async function ask(path, parameters = {}) {
   try {
     const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, { headers: headers() });
@@ -67,9 +67,9 @@ export async function post(path) {
   return fetch(path, { method: "POST", headers: headers() });
 }
 
-function take(name, data, first) {
+function applyEvent(name, data, first) {
   if (name === "end") {
-    become("ended");
+    setConnection("ended");
     return;
   }
   const keys = [];
@@ -91,7 +91,7 @@ function take(name, data, first) {
     if (feed.length > KEPT) feed.splice(0, feed.length - KEPT);
     keys.push("feed");
   }
-  tell(keys);
+  notify(keys);
 }
 
 async function read() {
@@ -110,14 +110,14 @@ async function read() {
     for (const part of parts) {
       const fields = Object.fromEntries(part.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
       if (!fields.event) continue;
-      take(fields.event, JSON.parse(fields.data), first);
-      if (fields.event !== "end") become("live");
+      applyEvent(fields.event, JSON.parse(fields.data), first);
+      if (fields.event !== "end") setConnection("live");
       first = false;
     }
   }
 }
 
-/** Follows the server, and comes back to it when it was away. */
+/** Follows the server, and connects again after the connection was lost. */
 export async function follow() {
   for (let pause = 1; ; pause = Math.min(pause * 2, 10)) {
     let end = "lost";
@@ -128,7 +128,7 @@ export async function follow() {
       end = connection === "ended" ? "ended" : "lost";
     }
     if (connection === "live") pause = 1;
-    become(end);
+    setConnection(end);
     if (end === "locked") return;
     await new Promise((resolve) => setTimeout(resolve, pause * 1000));
   }

@@ -1,4 +1,4 @@
-// Batches over time: a lane for each pipeline, a bar for each batch with its phases.
+// Draws batches over time: a lane for each pipeline, and a bar with the phases of each batch.
 
 import { batchLink, clock, h, plural, s, seconds } from "./dom.js";
 
@@ -10,7 +10,7 @@ export function legend() {
   return h("div", { class: "legend" }, PHASES.map(([name, text]) => h("span", {}, sign(name), ` ${text}`)));
 }
 
-function parts(entry) {
+function phasesOf(entry) {
   if (entry.kind === "maintained") return [["maintain", entry.seconds ?? 0]];
   if (entry.kind === "waiting" || entry.kind === "failed") return [[entry.kind, 0]];
   if (entry.seconds === null) return [["commit", 0]];
@@ -34,12 +34,12 @@ export function timeline(entries, minutes, now, wide) {
   root.append(...lanes.map((name, n) => s("text", { x: 0, y: TOP + n * LANE + 14, text: name.length > 21 ? `…${name.slice(-20)}` : name }, s("title", { text: name }))));
   for (const entry of shown) {
     const y = TOP + lanes.indexOf(entry.pipeline || entry.table) * LANE + 3;
-    const bar = s("g", { class: "bar" }, s("title", { text: said(entry) }));
+    const bar = s("g", { class: "bar" }, s("title", { text: entryText(entry) }));
     let start = entry.at - (entry.seconds ?? 0) * 1000;
-    for (const [phase, length] of parts(entry)) {
+    for (const [phase, length] of phasesOf(entry)) {
       const end = start + length * 1000;
       const left = Math.max(LABEL, x(start));
-      bar.append(s("rect", { class: phase, x: left, y, width: Math.max(length || parts(entry).length === 1 ? 2.5 : 0, x(end) - left), height: LANE - 6 }));
+      bar.append(s("rect", { class: phase, x: left, y, width: Math.max(length || phasesOf(entry).length === 1 ? 2.5 : 0, x(end) - left), height: LANE - 6 }));
       start = end;
     }
     const link = batchLink(entry.table, entry.snapshot);
@@ -49,7 +49,7 @@ export function timeline(entries, minutes, now, wide) {
   return root;
 }
 
-export function said(entry) {
+export function entryText(entry) {
   const took = entry.seconds === null ? "" : `, ${seconds(entry.seconds)}`;
   const what = entry.kind === "batch" ? `batch ${entry.batch}: ${plural(entry.rows, "row")}` : entry.kind === "skipped" ? `batch ${entry.batch}: in the table already` : entry.kind;
   return `${entry.pipeline || entry.table}, ${clock(entry.at)}: ${what}${took}${entry.message ? `; ${entry.message}` : ""}`;

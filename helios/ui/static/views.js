@@ -1,4 +1,4 @@
-// The pages: each builds its elements once, and updates them by what has changed.
+// The pages. Each builds its elements once, and updates those whose facts have changed.
 
 import { Table, batchLink, behind, bytes, drained, facts, h, moment, pipelineLink, plural, rate, scroll, seconds, section, setText, tableLink, tone, whole } from "./dom.js";
 import { drawGraph } from "./graph.js";
@@ -46,8 +46,8 @@ const BATCHES = [
   { name: "plan", number: true, cell: (e) => (e.writing === null ? "" : seconds(Math.max(0, e.seconds - e.writing - e.committing))) },
   { name: "read and write", number: true, cell: (e) => seconds(e.writing) },
   { name: "commit", number: true, cell: (e) => seconds(e.committing) },
-  { name: "in all", number: true, cell: (e) => seconds(e.seconds) },
-  { name: "says", text: true, cell: (e) => e.message },
+  { name: "total", number: true, cell: (e) => seconds(e.seconds) },
+  { name: "message", text: true, cell: (e) => e.message },
 ];
 
 const latest = (entries, count) => entries.slice(-count).reverse();
@@ -69,7 +69,7 @@ export class Overview {
       { name: "behind", cell: (p) => behind(p.behind) },
       { name: "drained", cell: (p) => drained(p.behind) },
       { name: "last commit", cell: (p) => ({ text: moment(p.committed), href: batchLink(p.target, p.snapshot) }) },
-      { name: "says", text: true, cell: (p) => [p.audit === null ? "" : `batch ${p.audit} waits for its audit`, p.message, ...p.notes].filter(Boolean).join("; ") },
+      { name: "message", text: true, cell: (p) => [p.audit === null ? "" : `batch ${p.audit} waits for its audit`, p.message, ...p.notes].filter(Boolean).join("; ") },
     ], (p) => p.name);
     this.element = [this.problems.element, h("h1", { class: "unseen", text: this.title }), section("Graph", this.graph), section("All pipelines", this.table.element)];
   }
@@ -105,7 +105,7 @@ export class Batches {
       { name: "time", cell: (e) => moment(e.at) },
       { name: "pipeline", cell: (e) => (e.pipeline ? { text: e.pipeline, href: pipelineLink(e.pipeline) } : e.table) },
       { name: "took", number: true, cell: (e) => seconds(e.seconds) },
-      { name: "says", text: true, cell: (e) => e.message },
+      { name: "message", text: true, cell: (e) => e.message },
     ], (e) => e.number);
     this.element = [
       h("h1", { class: "unseen", text: this.title }),
@@ -156,7 +156,7 @@ export class Tables {
       { name: "format", cell: (t) => `v${t.format}` },
       { name: "schema changes", number: true, cell: (t) => (t.changed ? whole(t.changed) : "") },
       { name: "last commit", cell: (t) => moment(t.committed) },
-      { name: "says", text: true, cell: (t) => [t.quarantine ? "rejected rows" : "", t.advice].filter(Boolean).join("; ") },
+      { name: "message", text: true, cell: (t) => [t.quarantine ? "rejected rows" : "", t.advice].filter(Boolean).join("; ") },
     ], (t) => t.name);
     this.element = [h("h1", { class: "unseen", text: this.title }), section("All tables", this.table.element)];
   }
@@ -178,7 +178,7 @@ const COMMITS = [
   { name: "size", number: true, cell: (c) => bytes(c.bytes) },
 ];
 
-/** The commits of a table, by pages. */
+/** The list of a table's commits, loaded page by page. */
 class History {
   constructor(table) {
     this.table = table;
@@ -189,17 +189,17 @@ class History {
     this.element = h("div", {}, this.list.element, h("div", { class: "row" }, this.count, this.more));
   }
 
-  /** Shows the newest commits, unless older ones are shown too, which would move away. */
+  /** Shows the newest commits, unless the user has loaded older ones, which would move. */
   follow(committed) {
     if (this.committed === committed || this.rows.length > PAGE) return;
     this.committed = committed;
     this.load(true);
   }
 
-  async load(anew = false) {
-    const before = anew ? "" : (this.rows.at(-1)?.snapshot ?? "");
+  async load(fromNewest = false) {
+    const before = fromNewest ? "" : (this.rows.at(-1)?.snapshot ?? "");
     const found = await ask("api/commits", { table: this.table, before, count: PAGE });
-    this.rows = anew ? (found?.commits ?? []) : [...this.rows, ...(found?.commits ?? [])];
+    this.rows = fromNewest ? (found?.commits ?? []) : [...this.rows, ...(found?.commits ?? [])];
     this.list.update(this.rows);
     setText(this.count, found ? `${whole(this.rows.length)} of ${plural(found.all, "commit")} that the table retains` : "The table has not been read yet.");
     this.more.hidden = !found || this.rows.length >= found.all;
@@ -253,7 +253,7 @@ export class Pipeline {
         ["batches", whole(p.batches)], [mode() === "run" ? "rows" : "rows of the last commit", whole(p.rows)], ["rejected", p.rejected ? whole(p.rejected) : ""],
         ["late", p.late ? whole(p.late) : ""], ["rows a second", rate(p.rate)], ["behind", behind(p.behind)], ["drained", drained(p.behind)],
         ["last commit", moment(p.committed)], ["audit", p.audit === null ? "" : `batch ${p.audit} has not passed it`],
-        ["maintenance", p.declared ?? ""], ["says", [p.message, ...p.notes].filter(Boolean).join("; ")],
+        ["maintenance", p.declared ?? ""], ["message", [p.message, ...p.notes].filter(Boolean).join("; ")],
       ]));
     }
     this.text = text;
@@ -302,7 +302,7 @@ export class TablePage {
         ["branches and tags", refs.join(", ")], ["last compaction", moment(page.compacted)], ["history", t.advice ?? ""]]),
       h("h2", { text: "Growth" }), h("div", { class: "plots" }, plots),
       h("h2", { text: "Schema changes" }),
-      page.schemas.length ? h("ul", { class: "plain" }, page.schemas.map((c) => h("li", { text: `${c.at ? moment(c.at) : "not committed yet"}: ${c.changes.join(", ") || "other than its columns"}` }))) : h("p", { class: "quiet", text: "None that the metadata tells." }),
+      page.schemas.length ? h("ul", { class: "plain" }, page.schemas.map((c) => h("li", { text: `${c.at ? moment(c.at) : "not committed yet"}: ${c.changes.join(", ") || "no change of columns"}` }))) : h("p", { class: "quiet", text: "None in the metadata." }),
       h("h2", { text: "Columns" }), h("p", { text: page.columns.map((c) => `${c.name} ${c.type}`).join(", ") }),
     );
   }
@@ -327,26 +327,26 @@ export class Batch {
       this.body.replaceChildren(h("p", { class: "quiet", text: page?.what ?? "The table does not have this snapshot any more, or has not been read yet." }));
       return;
     }
-    const told = feed.find((e) => e.snapshot === page.snapshot && e.seconds !== null);
+    const feedEntry = feed.find((e) => e.snapshot === page.snapshot && e.seconds !== null);
     setText(this.heading, `${page.pipeline ?? "another writer"}, ${page.batch === null ? page.operation : `batch ${page.batch}`}`);
     const near = (at, text) => at && h("a", { href: batchLink(page.table, at), text });
     const rows = (n) => `${page.exact ? "" : "about "}${whole(n)}`;
     this.body.replaceChildren(
       facts([["table", h("a", { href: tableLink(page.table), text: page.table })], ["snapshot", page.snapshot], ["committed", moment(page.at)], ["operation", page.operation],
         ["rows added", rows(page.added)], ["rows removed", page.removed ? rows(page.removed) : ""], ["rows moved", page.moved ? whole(page.moved) : ""],
-        ["files", whole(page.files)], ["size", bytes(page.bytes)], ["rejected", told?.rejected ? whole(told.rejected) : ""], ["late", told?.late ? whole(told.late) : ""],
-        ["took", told ? seconds(told.seconds) : ""], ["plan", told?.writing != null ? seconds(Math.max(0, told.seconds - told.writing - told.committing)) : ""],
-        ["read and write", told?.writing != null ? seconds(told.writing) : ""], ["commit", told?.committing != null ? seconds(told.committing) : ""], ["helios", page.version ?? ""]]),
+        ["files", whole(page.files)], ["size", bytes(page.bytes)], ["rejected", feedEntry?.rejected ? whole(feedEntry.rejected) : ""], ["late", feedEntry?.late ? whole(feedEntry.late) : ""],
+        ["took", feedEntry ? seconds(feedEntry.seconds) : ""], ["plan", feedEntry?.writing != null ? seconds(Math.max(0, feedEntry.seconds - feedEntry.writing - feedEntry.committing)) : ""],
+        ["read and write", feedEntry?.writing != null ? seconds(feedEntry.writing) : ""], ["commit", feedEntry?.committing != null ? seconds(feedEntry.committing) : ""], ["helios", page.version ?? ""]]),
       h("h2", { text: "Read" }),
-      page.read.length ? h("ul", { class: "plain" }, page.read.map((r) => h("li", { text: r.text ? `${r.source}: ${r.text}` : r.source }))) : h("p", { class: "quiet", text: "Not stamped." }),
+      page.read.length ? h("ul", { class: "plain" }, page.read.map((r) => h("li", { text: r.text ? `${r.source}: ${r.text}` : r.source }))) : h("p", { class: "quiet", text: "Not recorded." }),
       h("h2", { text: "Steps" }),
       page.steps ? h("pre", { text: page.steps.join("\n") || "none" }) : h("p", { class: "quiet", text: "No checkpoint has the plan of this commit any more." }),
-      h("div", { class: "row" }, near(page.older, "Batch before"), near(page.newer, "Batch behind")),
+      h("div", { class: "row" }, near(page.older, "Previous batch"), near(page.newer, "Next batch")),
     );
-    this.judge(page, told);
+    this.judge(page, feedEntry);
   }
 
-  async judge(page, told) {
+  async judge(page, feedEntry) {
     const found = await ask("api/rejects", this.where);
     const groups = (found?.quarantines ?? []).flatMap((q) => q.groups.map((g) => ({ ...g, table: q.table })));
     const rows = (found?.quarantines ?? []).flatMap((q) => q.rows);
@@ -354,7 +354,7 @@ export class Batch {
     const counted = (step) => groups.filter((g) => g.step === step).reduce((sum, g) => sum + g.rows, 0);
     const outcome = (e) => {
       if (e.on_fail === "quarantine") return counted(e.step) ? `${plural(counted(e.step), "row")} failed` : "all rows passed";
-      if (e.on_fail === "drop") return told ? (told.rejected > kept ? `${plural(told.rejected - kept, "row")} of the batch dropped in all` : "all rows passed") : "failing rows are not stamped";
+      if (e.on_fail === "drop") return feedEntry ? (feedEntry.rejected > kept ? `${plural(feedEntry.rejected - kept, "row")} of the batch dropped in all` : "all rows passed") : "the number of failing rows is not recorded";
       return "all rows passed";
     };
     const lines = [
@@ -367,7 +367,7 @@ export class Batch {
       found?.what && h("p", { class: "bad-text", text: found.what }),
       lines.length ? table(["expectation", "outcome"], lines) : h("p", { class: "quiet", text: page.steps ? "The steps have no expectation." : "The steps are not known." }),
       groups.length ? table(["rejected by", "reason", "rows", "quarantine"], groups.map((g) => [g.step || "the target", g.reason, whole(g.rows), g.table])) : null,
-      rows.length ? [h("h3", { text: "Some of them" }), rows.map((r) => [h("p", { text: r.reason }), h("pre", { text: r.payload ?? "" })])] : null,
+      rows.length ? [h("h3", { text: "Some of the rejected rows" }), rows.map((r) => [h("p", { text: r.reason }), h("pre", { text: r.payload ?? "" })])] : null,
       groups.length && !rows.length && !token() ? h("p", { class: "quiet", text: "The rows themselves need the token: open the address that the command has printed." }) : null,
     ].flat(Infinity).filter(Boolean));
   }

@@ -137,13 +137,13 @@ def test_rows_are_sorted_within_each_file(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert [nulls["sort-order-id"], file["sort-order-id"]] == [3, 3]
     assert str(pq.read_table(file["file-path"])["x"].to_pylist()) == "[None, nan, 2.5, 1.5]"
-    monkeypatch.setattr(writer, "SORTED", 1)
+    monkeypatch.setattr(writer, "MAX_SORTED_BYTES", 1)
     assert done(tmp_path, SOURCE, sort=order) == {"refused": "a task has more rows than it sorts in memory"}
 
 
 def test_more_partitions_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MOST_OPEN", 2)
-    monkeypatch.setattr(writer, "GATHERED", 1)
+    monkeypatch.setattr(writer, "MAX_OPEN_LOCAL", 2)
+    monkeypatch.setattr(writer, "MAX_UNSORTED_BYTES", 1)
     by = (Partition("n", "n", "int", "identity"),)
     files = done(tmp_path, SOURCE >> select("n", "name"), numbered(ROWS), partition=by)["files"]
     assert sorted(file["partition"][0] or 0 for file in files) == [-1, 0, 0, 7, 2147483647]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.table.appended import JOINED_LAST, LIMIT, Appended, Entry, Verdict, entry_of, without_steps
-from helios.table.inputs import Digest, Look, Node, Point, Range, State
+from helios.table.inputs import Digest, Node, Point, Range, SnapshotLookup, State
 
 pytestmark = pytest.mark.promise("again")
 
@@ -122,7 +122,7 @@ def test_nothing_is_appended_twice_and_nothing_skipped_that_is_not_there(
             known.append(batch)
 
 
-def judge(appended: Appended, entry: Entry, *looks: Look, why: str | None = None) -> Verdict:
+def judge(appended: Appended, entry: Entry, *looks: SnapshotLookup, why: str | None = None) -> Verdict:
     return appended.judge(entry, [*looks, *[lambda _: None] * 3], lambda: why).verdict
 
 

@@ -18,7 +18,7 @@ from helios.sources.files.declare import Files
 from helios.testing.casts import Misfit, arrow_schema, canonical, cast, cast_rows, inferred
 from helios.testing.diff import Different, difference
 from helios.testing.files import write_file
-from helios.testing.invariant import _last_that_agrees, _places
+from helios.testing.invariant import _cut_positions, _last_that_agrees
 from helios.testing.names import named, sources_of, with_sources
 from helios.testing.plans import assert_plan
 from helios.testing.records import Record, envelope
@@ -160,7 +160,7 @@ def test_files_have_the_format_of_their_source(tmp_path: Any) -> None:
 def test_rows_are_cut_into_as_many_pieces_as_asked() -> None:
     for count, pieces in ((0, 1), (1, 1), (7, 1), (7, 3), (2, 4)):
         for even in (True, False):
-            places = _places(count, pieces, random.Random(1), even=even)
+            places = _cut_positions(count, pieces, random.Random(1), even=even)
             assert (places[0], places[-1], len(places)) == (0, count, pieces + 1)
             assert places == sorted(places)
 

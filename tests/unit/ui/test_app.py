@@ -296,7 +296,7 @@ def test_a_lake_alone_has_pipelines_batches_and_tables(watched: tuple[Path, Watc
     assert facts.batch("local.page.t01", "999") is None
     assert facts.batch("local.page.none", "1") is None
     assert facts.table("local.page.t01")["growth"]["rows"] == [1] * 20
-    assert sorted((entry.pipeline, entry.batch) for entry in facts.happenings(0)) == [
+    assert sorted((entry.pipeline, entry.batch) for entry in facts.timeline(0)) == [
         (name, batch) for name in ("t00", "t01", "t02") for batch in range(20)
     ]
 
@@ -306,16 +306,16 @@ def test_a_lake_is_not_written_and_a_commit_is_seen_within_two_looks(watched: tu
 
     folder, facts = watched
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    facts.watched(1)
+    facts.add_open_pages(1)
     facts.batch("local.page.t00", "12")
     facts.rejects("local.page.t00", "12", samples=True)
     time.sleep(2.5)
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
-    seen = facts.happenings(0)[-1].number
+    seen = facts.timeline(0)[-1].number
     table = Catalog.local("local", path=folder / ".helios").load("page.t00").iceberg
     table.append(table.scan().to_arrow())
-    until(lambda: facts.happenings(seen), 10)
-    assert [entry.rows for entry in facts.happenings(seen)] == [1]
+    until(lambda: facts.timeline(seen), 10)
+    assert [entry.rows for entry in facts.timeline(seen)] == [1]
 
 
 def test_of_a_script_its_pipelines_are_shown_also_before_their_first_commit(tmp_path: Path) -> None:

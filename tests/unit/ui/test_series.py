@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helios.metrics.metrics import Metrics
-from helios.ui.series import EVERY, HOUR, Series
+from helios.ui.series import POINT_SECONDS, SPAN_SECONDS, Series
 
 pytestmark = pytest.mark.promise("page")
 
@@ -25,7 +25,7 @@ def test_points_are_means_of_ten_seconds_and_an_hour_is_kept() -> None:
     for second in range(20, 20_000, 10):
         series.add(float(second), metrics.snapshot())
     points = series.as_json()
-    assert len(points["at"]) == HOUR / EVERY
+    assert len(points["at"]) == SPAN_SECONDS / POINT_SECONDS
     assert (points["rows"][-1], points["committing"][-1]) == (0.0, None)
 
 
