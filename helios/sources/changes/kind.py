@@ -1,4 +1,4 @@
-"""Debezium's changes, and change logs, as kinds of sources: topics whose rows carry their order and deletes."""
+"""The source kinds of `Cdc.debezium` and `Cdc.json`: Kafka topics whose rows carry their order and deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of JSON values, inferred from records once and kept in the checkpoint, so that a restart has the same."""
+"""Infers the columns of JSON values once, and keeps them in the checkpoint, so that a restart has the same columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InferredColumns:
     """The columns of one source, inferred once.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         index: The number of the source.
     """
 
@@ -37,7 +37,7 @@ class InferredColumns:
 
         Args:
             source: The source.
-            sample: Gives the records to infer from.
+            sample: Returns the records to infer from.
 
         Raises:
             CheckpointError: The columns in the checkpoint cannot be read.
@@ -51,7 +51,7 @@ class InferredColumns:
         return self._columns
 
     def keep(self) -> None:
-        """Stores the columns in the checkpoint, once the checkpoint belongs to the pipeline."""
+        """Stores the columns in the checkpoint, if the checkpoint already belongs to the pipeline."""
         checkpoint = self._context.checkpoint
         if self._kept or self._columns is None or checkpoint is None or checkpoint.identity() is None:
             return

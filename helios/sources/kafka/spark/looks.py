@@ -11,11 +11,11 @@ from helios.sources.kafka.registry import get_json, latest
 from helios.sources.kafka.spark.cluster import Cluster
 from helios.sources.kafka.values import Registry
 
-SHOWN = 5
-"""A check names at most so many partitions or topics."""
+MOST_SHOWN = 5
+"""A check names at most this many partitions or topics."""
 
-SOON = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
-"""Timeouts of the clients, shorter than the 10 s that the doctor waits for a check."""
+CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
+"""The timeouts of the clients. They are shorter than the 10 s for which the doctor waits for a check."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
@@ -28,10 +28,10 @@ def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
     if source.values.registry is not None:
         registry = source.values.registry
         without_jvm.append(Look("schema registry", partial(_registry, source, registry), registry.url))
-    impatient = source.properties({**SOON, **dict(source.client)})
+    with_timeouts = source.properties({**CHECK_TIMEOUTS, **dict(source.client)})
     if source.pattern is not None:
-        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching, impatient))]
-    return without_jvm, [Look(f"topic {topic}", partial(_topic, impatient, topic)) for topic in source.topics]
+        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching, with_timeouts))]
+    return without_jvm, [Look(f"topic {topic}", partial(_topic, with_timeouts, topic)) for topic in source.topics]
 
 
 def _reached(address: str) -> str:
@@ -54,12 +54,13 @@ def _topic(source: KafkaSource, topic: str) -> str:
     if log is None:
         raise cluster.missing([topic])
     bounds = list(zip(log.earliest, log.latest, strict=True))
-    shown = ", ".join(f"{first} to {end}" for first, end in bounds[:SHOWN]) + (", ..." if len(bounds) > SHOWN else "")
+    shown = ", ".join(f"{first} to {end}" for first, end in bounds[:MOST_SHOWN])
+    shown += ", ..." if len(bounds) > MOST_SHOWN else ""
     count = f"{len(bounds)} partition{'s' if len(bounds) > 1 else ''}"
     return f"{count}, offsets {shown} ({sum(end - first for first, end in bounds):,} in all)"
 
 
 def _matching(source: KafkaSource) -> str:
     names = Cluster(source).topics()
-    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
     return f"{len(names)} topics: {shown}" if names else "none matches yet"
