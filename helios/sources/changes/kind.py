@@ -8,7 +8,7 @@ from helios.errors import HeliosError
 from helios.plan.context import Surroundings
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Schema
-from helios.sources.changes.checks import change_log_problems, one_table
+from helios.sources.changes.checks import change_log_problems, several_tables_problems
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.json import ChangeLogSource
 from helios.sources.common.describe import declared_columns
@@ -20,13 +20,17 @@ def _debezium(source: CdcSource, around: Surroundings) -> tuple[ReadPlan, list[H
     schema = declared_columns(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
     if not around.mirrored:
-        problems = [*problems, *one_table(source)]
+        problems = [*problems, *several_tables_problems(source)]
     return ReadPlan(source=source, schema=schema), problems
 
 
 def _change_log(source: ChangeLogSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
     schema = declared_columns(source.kafka)
-    problems = [*topic_problems(source.kafka, schema), *one_table(source), *change_log_problems(source, schema)]
+    problems = [
+        *topic_problems(source.kafka, schema),
+        *several_tables_problems(source),
+        *change_log_problems(source, schema),
+    ]
     if schema is not None:
         operation = source.op_column.lower()
         schema = Schema(tuple(column for column in schema.columns if column.name.lower() != operation))

@@ -28,8 +28,8 @@ WHERE s.slot_type = 'logical'
 """
 
 NEW_SNAPSHOT_FIX = (
-    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. No log has the changes in "
-    "between, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
+    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. The changes in between, "
+    "such as deletes, are lost: refill the target from that snapshot on, as the docs of changes of databases say."
 )
 """The fix for lost changes; `drop` is the step that must come first, if any."""
 

@@ -14,7 +14,7 @@ from helios.sources.changes.json import ChangeLogSource
 from helios.sources.changes.spark.rows import visible
 from helios.sources.changes.spark.topic import TopicChangesReader
 from helios.sources.kafka.spark import rows as kafka_rows
-from helios.sources.kafka.spark.rows import RECORD, WHY
+from helios.sources.kafka.spark.rows import BAD_REASON, RECORD
 from helios.sources.kafka.topics import TopicsPosition
 from helios.spark.jvm.sql import quoted
 
@@ -64,16 +64,16 @@ class ChangeLogReader(TopicChangesReader):
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
-    """Turns parsed records into changes: adds the hidden columns, and in `WHY` the reason why a record is no change.
+    """Turns parsed records into changes: adds the hidden columns, and the reason if a record is not a change.
 
     Args:
-        df: The parsed records, with `kafka_rows.RECORD` and `WHY`.
+        df: The parsed records, with `kafka_rows.RECORD` and `BAD_REASON`.
         source: The source.
 
     Raises:
         NotFound: The records do not have the column of the operation.
     """
-    names = [name for name in df.columns if name not in (RECORD, WHY)]
+    names = [name for name in df.columns if name not in (RECORD, BAD_REASON)]
     if source.op_column.isidentifier() and source.op_column.lower() not in map(str.lower, names):
         raise NotFound(
             f"{source.label()}: the records have no column {source.op_column!r}. {near_miss(source.op_column, names)}",
@@ -82,14 +82,14 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
         )
     order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
     df = df.select("*", F.expr(source.op).cast("string").alias(OPERATION), *order)
-    ignored = F.col(WHY).isNull() & _means("ignore", source)
+    ignored = F.col(BAD_REASON).isNull() & _means("ignore", source)
     columns = [F.col(quoted(name)) for name in names if name.lower() != source.op_column.lower()]
     return df.where(~ignored).select(
         *columns,
         _order(df, source).alias(LOG),
         _means("delete", source).alias(GONE),
         RECORD,
-        F.coalesce(WHY, _bad_reason(source)).alias(WHY),
+        F.coalesce(BAD_REASON, _bad_reason(source)).alias(BAD_REASON),
     )
 
 

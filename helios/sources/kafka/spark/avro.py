@@ -20,10 +20,10 @@ from helios.spark.jvm.functions import java_function
 
 CODE = Path(__file__).with_name("AvroValue.java")
 
-BYTES, WHY = "bytes", "why"
+BYTES, BAD_REASON = "bytes", "why"
 """The fields of a resolved value: its bytes in the schema of the source, and the reason if the value is bad."""
 
-RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(WHY, StringType())])
+RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(BAD_REASON, StringType())])
 
 
 def resolved(spark: SparkSession, source: KafkaSource) -> Column:
