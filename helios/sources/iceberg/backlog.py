@@ -49,6 +49,7 @@ def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
 
 
 def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
+    """Adds the backlog from an offset, and the files that the predicates `pushed` select."""
     backlog = None
     if read.source.streaming:
         offset = offset if offset is not None else _starting_offset(read, table.iceberg.metadata)
@@ -117,6 +118,7 @@ def _starting_offset(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
 
 
 def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
+    """The unread part of a table after an offset."""
     state = offset.snapshot if offset.partial and offset.state else None
     since = offset.after if offset.partial and state is None else offset.snapshot
     operations = CHANGES if read.source.reads_changes else APPENDS

@@ -131,6 +131,7 @@ def _change_column_problems(source: IcebergSource, condition: str, call: str, ta
 
 
 def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
+    """The problems of selected columns that the table lacks, or that are selected twice."""
     problems: list[HeliosError] = []
     for column in source.columns:
         if table.get(column) is None:
@@ -151,6 +152,7 @@ def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[He
 
 
 def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schema) -> list[HeliosError]:
+    """The problems of the keys of row-level changes, and of table columns with the names of change columns."""
     call = "changes_between" if source.between_points is not None else "changes"
     problems: list[HeliosError] = []
     for column in CHANGE_COLUMNS:

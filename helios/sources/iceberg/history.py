@@ -78,6 +78,7 @@ def history(table: Table, head: int | None) -> list[Snapshot]:
 
 
 def _at(source: IcebergSource, at: At, table: Table) -> Settled:
+    """Resolves the state that a source names."""
     branch, state = POINTS[at.call](source, at, table)
     if source.streaming:
         _refuse_unfollowable(source, table, branch, state)
@@ -96,6 +97,7 @@ def _at_snapshot(source: IcebergSource, at: At, table: Table) -> tuple[str | Non
 
 
 def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
+    """The branch and the snapshot of a branch or a tag. A tag's branch is one whose history has the tag."""
     name = str(at.point)
     branches, tags = table.branches(), table.tags()
     if name in branches:
@@ -166,6 +168,7 @@ def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
 
 
 def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
+    """Resolves a range between two points."""
     call = "changes_between" if source.changed is not None else "between"
     call_text = f"{call}({points})"
     after, to = (_point(source, call_text, table, point) for point in (points.after, points.to))

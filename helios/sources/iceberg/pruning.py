@@ -86,6 +86,7 @@ def _not(node: Node, schema: Schema) -> BooleanExpression:
 
 
 def _comparison(node: Node, schema: Schema) -> BooleanExpression:
+    """The expression for a comparison of a column with a literal."""
     operator, left, right = type(node).__name__, node.this, node.expression
     if type(left).__name__ != "Column":
         operator, left, right = _SWAPPED.get(operator, operator), right, left
@@ -221,6 +222,7 @@ _CASTS = {
 
 
 def _decimal(text: str, column_type: Any) -> Decimal:
+    """A decimal with the scale of the column."""
     value = Decimal(text)
     try:
         exact = value.quantize(Decimal(1).scaleb(-column_type.scale))

@@ -30,6 +30,7 @@ def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError
 
 
 def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
+    """The problem of missing brokers, or of a password that would be sent without encryption."""
     if not source.brokers:
         return [
             DeclarationError(
@@ -55,6 +56,7 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
 
 
 def _registry(source: KafkaSource) -> list[HeliosError]:
+    """The problem of a registry that is queried over plain HTTP on another machine."""
     registry = source.values.registry
     if registry is None or registry.allow_http or not registry.url.startswith("http://"):
         return []

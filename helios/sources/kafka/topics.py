@@ -182,6 +182,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
 
 
 def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
+    """Refuses ranges whose records were deleted, or that exceed the log of their partition."""
     deleted = [part for part in wanted if part.start < logs[part.topic].earliest[part.partition]]
     if deleted:
         first = deleted[0]

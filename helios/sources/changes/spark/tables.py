@@ -127,6 +127,7 @@ class ChangesByTable:
         self._changes.unpersist()
 
     def _changes_of(self, table: SourceTable | None) -> DataFrame:
+        """The changes of a table; those that name no table for None."""
         named_table = F.col(TABLE)
         if table is None:
             return self._changes.where(named_table.isNull())

@@ -127,6 +127,7 @@ class TouchedFiles:
     # one commit
 
     def _append(self, commit: JavaSnapshot, *, track: bool) -> None:
+        """Adds the files of an appending commit; `track` also adds them to the live files."""
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in changed_files.added_data(self._table, commit):
             live = _LiveFile(str(file.location()), file)
@@ -168,6 +169,7 @@ class TouchedFiles:
             self._label(commit, [self._live[path] for path in before], -1, deleted=True)
 
     def _label(self, commit: JavaSnapshot, files: Iterable[_LiveFile], sign: int, *, deleted: bool = False) -> None:
+        """Adds a label of the commit to the current states of files."""
         label = Label(ordinal_of(commit), int(commit.snapshotId()), sign)
         for live in files:
             if deleted and not live.deletes:
@@ -232,6 +234,7 @@ class TouchedFiles:
     # the base state
 
     def _state_before(self, commit: JavaSnapshot) -> JavaSnapshot | None:
+        """The snapshot before a commit; None if the commit is the first one."""
         parent = commit.parentId()
         if parent is None:
             return None
@@ -267,6 +270,7 @@ class TouchedFiles:
     # refusals
 
     def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
+        """Refuses a commit with equality deletes."""
         if int(count or 0) > 0:
             raise InputError(
                 f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "
@@ -277,6 +281,7 @@ class TouchedFiles:
             )
 
     def _refuse_delete(self, commit: JavaSnapshot, delete: JavaDeleteFile) -> None:
+        """Refuses an equality delete, and a position delete if nothing identifies the rows."""
         self._refuse_equality(commit, int(_is_equality(delete)))
         if not self._keyed and _operation(commit) != REPLACE:
             raise InputError(

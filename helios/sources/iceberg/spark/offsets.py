@@ -269,6 +269,7 @@ def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
 
 
 def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
+    """The delta for a snapshot, from its summary."""
     summary = snapshot.summary()
     files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED_FILES))
     rows = int(summary.get("total-records" if state else "added-records") or 0)

@@ -146,6 +146,7 @@ class IcebergReader(SpanSource):
         return after if end == offset else end.as_json()
 
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
+        """The end of the batch after an offset, as an offset; see `latest`."""
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._last_snapshot) if self._last_snapshot is not None else None
         # If the snapshot at which the run should end has expired, a later snapshot has its rows.
@@ -175,6 +176,7 @@ class IcebergReader(SpanSource):
     def _end(
         self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta], newest: JavaSnapshot
     ) -> IcebergOffset:
+        """The end of the batch, by the limits of the trigger."""
         if self._max_rows is None and self._max_files is None:
             return IcebergOffset(snapshot=int(newest.snapshotId()))
         return offsets.advance(
@@ -191,6 +193,7 @@ class IcebergReader(SpanSource):
         return self._source.expired == "rebootstrap" and not self._needs_new_files
 
     def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+        """The offset from which the current state is read again."""
         snapshot = int(newest.snapshotId())
         return offsets.rebootstrap(
             offset,

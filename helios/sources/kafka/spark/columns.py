@@ -59,6 +59,7 @@ class InferredColumns:
         self._kept = True
 
     def _read(self) -> StructType | None:
+        """The columns in the checkpoint; None if it has none."""
         checkpoint = self._context.checkpoint
         text = checkpoint.files.read(self._file) if checkpoint is not None else None
         if checkpoint is None or text is None:
@@ -72,6 +73,7 @@ class InferredColumns:
             ) from error
 
     def _infer(self, source: KafkaSource, records: DataFrame) -> StructType:
+        """Infers the columns from records, and notes them in the log of the run."""
         columns = kafka_rows.inferred(records, source)
         if not columns.fields:
             raise InputError(

@@ -40,6 +40,7 @@ def _reach_broker(address: str) -> str:
 
 
 def _registry_text(source: KafkaSource, registry: Registry) -> str:
+    """The schemas that the columns follow, or else the number of subjects, as text."""
     follows = source.values.format == "avro" and source.values.avro is None
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in source.topics]
     if not follows or not subjects:
@@ -49,6 +50,7 @@ def _registry_text(source: KafkaSource, registry: Registry) -> str:
 
 
 def _topic_text(source: KafkaSource, topic: str) -> str:
+    """The partitions and offsets of a topic, as text."""
     cluster = Cluster(source)
     log = cluster.logs([topic]).get(topic)
     if log is None:

@@ -94,6 +94,7 @@ class KafkaReader(SpanSource):
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _first(self) -> Position:
+        """The position at which the first run starts."""
         names = self._cluster.topics()
         logs = self._cluster.logs(names)
         absent = [name for name in names if name not in logs]

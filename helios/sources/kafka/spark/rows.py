@@ -144,6 +144,7 @@ def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    """The columns of a JSON value, and the reason why a record is bad."""
     parsed, json, plain_value = F.col(PARSED), F.col(JSON), F.col(PLAIN)
     text, has_header = _content(source)
     is_plain = plain_value.isNotNull()
