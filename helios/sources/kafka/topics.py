@@ -170,7 +170,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         if log is None:
             raise RecordsLost(
                 f"the topic {name} is gone.",
-                fix="make it again under another name, or take it out of the source and run under a new name.",
+                fix="create the topic again under another name, or remove it from the source and run under a new name.",
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(

@@ -201,8 +201,8 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
     pipeline = summary.get("helios.pipeline")
     if pipeline is not None and summary.get("helios.batch") is None:
         raise RunError(
-            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows are written "
-            "again after it, and would be read twice.",
+            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: later snapshots "
+            "have its rows again, and they would be read twice.",
             where=read.source.origin,
             fix="refill this target, too: `helios run --full-refresh`.",
         )

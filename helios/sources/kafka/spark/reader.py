@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import InputError, NotFound, RunError
+from helios.model.values import counted
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import KEPT_EVERY, SpanSource
@@ -139,7 +140,7 @@ class KafkaReader(SpanSource):
             missing, unknown = f"partition {wrong[0]} of {name} is missing", f"{name} has no partition {wrong[0]}"
             problem = missing if wrong[0] in partitions else unknown
             raise InputError(
-                f"start({self._source.beginning}): {problem}: it has {len(partitions)}.",
+                f"start({self._source.beginning}): {problem}: it has {counted(len(partitions), 'partition')}.",
                 where=self._source.origin,
                 fix="give an offset for each of its partitions.",
             )
