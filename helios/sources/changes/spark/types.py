@@ -57,10 +57,10 @@ PLACEHOLDERS = (
 )
 """The placeholder in each of its forms: as text, as an hstore, as bytes in base64, and as a uuid in an array."""
 
-DAY = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
+DAY_LENGTH = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
 """The length of a day in each unit of times."""
 
-DAYS = (-719_162, 2_932_896)
+DAY_RANGE = (-719_162, 2_932_896)
 """The first and the last day of the years 1 to 9999, since 1970. PostgreSQL's infinite times lie far outside."""
 
 MOST_DIGITS = 38
@@ -283,7 +283,7 @@ def _to_binary(value: Column, kind: ConnectType) -> Column:
 
 
 def _to_date(value: Column, kind: ConnectType) -> Column:
-    return F.when(value.between(*DAYS), F.date_from_unix_date(value.cast("int")))
+    return F.when(value.between(*DAY_RANGE), F.date_from_unix_date(value.cast("int")))
 
 
 def _instant(value: Column, unit: str | None) -> Column:
@@ -294,9 +294,9 @@ def _instant(value: Column, unit: str | None) -> Column:
     if unit is None:
         return F.lit(None).cast("timestamp")
     micros = {"millis": value * 1000, "micros": value, "nanos": F.call_function("div", value, F.lit(1000))}[unit]
-    first_day, last_day = DAYS
-    first = max(-(2**63), first_day * DAY[unit])
-    last = min(2**63 - 1, (last_day + 1) * DAY[unit] - 1)
+    first_day, last_day = DAY_RANGE
+    first = max(-(2**63), first_day * DAY_LENGTH[unit])
+    last = min(2**63 - 1, (last_day + 1) * DAY_LENGTH[unit] - 1)
     whole_micros = value % 1000 == 0 if unit == "nanos" else F.lit(True)
     return F.when(value.between(first, last) & whole_micros, F.timestamp_micros(micros))
 
@@ -307,7 +307,7 @@ def _to_timestamp(value: Column, kind: ConnectType) -> Column:
 
 def _to_time(value: Column, kind: ConnectType) -> Column:
     """A time of day as text, with as many digits after the second as the time needs."""
-    day, instant = DAY[str(kind.unit)], _instant(value, kind.unit)
+    day, instant = DAY_LENGTH[str(kind.unit)], _instant(value, kind.unit)
     whole_second = value % (day // 86_400) == 0
     with_fraction = F.regexp_replace(F.date_format(instant, "HH:mm:ss.SSSSSS"), "0+$", "")
     text = F.when(whole_second, F.date_format(instant, "HH:mm:ss")).otherwise(with_fraction)
