@@ -1,1 +1,1 @@
-"""Changes of databases, and change logs, as sources."""
+"""Sources of database changes from Kafka topics: Debezium's envelopes, and change logs in JSON."""

@@ -1,4 +1,4 @@
-"""Checks of Debezium's changes, and of change logs, as sources."""
+"""Checks of `Cdc.debezium` and `Cdc.json` sources that need neither a JVM nor the Kafka cluster."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from helios.sources.changes.json import ChangeLogSource
 from helios.sources.changes.topic import TopicChanges
 
 
-def one_table(source: TopicChanges) -> list[HeliosError]:
-    """The problem of one source for the changes of several tables."""
+def several_tables_problems(source: TopicChanges) -> list[HeliosError]:
+    """The problem of a source that reads several topics, and therefore the changes of several tables."""
     if len(source.kafka.topics) == 1:
         return []
     fix = "write a pipeline for each table: Kafka.source(topic)."
     if source.names_tables:
         fix = 'mirror the tables: Iceberg.mirror("catalog.namespace"); or write a pipeline for each table.'
-    what = f"{source.label()}: each topic is a table of its own, and the tables would be mixed."
-    return [DeclarationError(what, where=source.origin, fix=fix)]
+    message = f"{source.label()}: each topic is a table of its own, and the tables would be mixed."
+    return [DeclarationError(message, where=source.origin, fix=fix)]
 
 
 def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list[HeliosError]:
-    """The problems of the operation and the order of a change log.
+    """The problems of the expressions `op=` and `order=` of a change log.
 
     Args:
         source: The source.
         columns: The columns of its records; None if they are known only when the pipeline runs.
     """
     problems: list[HeliosError] = []
-    kinds: dict[str, SparkType] = {}
+    types: dict[str, SparkType] = {}
     for name, expression in (("op", source.op), ("order", source.order)):
         if expression is not None:
-            kinds[name], faults = expression_type(expression, label(name, expression), columns, source.origin)
-            problems += faults
-    if "order" in kinds and kinds["order"].name in UNORDERED:
+            types[name], type_problems = expression_type(expression, label(name, expression), columns, source.origin)
+            problems += type_problems
+    if "order" in types and types["order"].name in UNORDERED:
         problems.append(
             DeclarationError(
-                f"{label('order', str(source.order))}: {kinds['order']} has no order.",
+                f"{label('order', str(source.order))}: {types['order']} has no order.",
                 where=source.origin,
                 fix='name a column such as order="version"; several as order="struct(day, sequence)".',
             )
         )
-    part = nondeterministic_part((source.op, source.order or ""))
-    if part is not None:
+    nondeterministic = nondeterministic_part((source.op, source.order or ""))
+    if nondeterministic is not None:
         problems.append(
             DeclarationError(
-                f"{source.label()}: {part} gives other values when a batch is run again.",
+                f"{source.label()}: {nondeterministic} gives other values when a batch is run again.",
                 where=source.origin,
                 fix="name columns of the records.",
             )

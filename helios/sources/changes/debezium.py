@@ -28,8 +28,8 @@ class CdcSource(TopicChanges):
 
     Attributes:
         extra: The policy for columns of a record that the declared schema lacks.
-        time: The unit of times that are numbers, in records without a schema.
-        decimals: The form of decimals in records without a schema.
+        time: The unit of times that are stored as numbers, for records without a schema part.
+        decimals: The form of decimals, for records without a schema part.
         replication: The replication slot from which Debezium reads.
     """
 
@@ -90,7 +90,7 @@ class CdcSource(TopicChanges):
 
 
 class Cdc:
-    """Changes of databases as sources."""
+    """Creates sources of database changes."""
 
     @staticmethod
     def debezium(
@@ -111,11 +111,12 @@ class Cdc:
             source: The topic of the table, without `.value` and `.metadata`.
             key: The key columns; by default the fields of the records' keys.
             schema: Columns and Spark SQL types, as text or a mapping. By default the columns come from the schema part
-                of the records, with every new column.
+                of the records, and new columns are added.
             extra: With `schema`, the policy for records with other columns: "fail" makes them bad rows, "ignore" leaves
                 the columns out.
-            time: The unit of times that are numbers, for records without a schema part. "micros" are PostgreSQL's and
-                MySQL's times of precision 4 to 6; "millis" those up to 3, and all with `time.precision.mode=connect`.
+            time: The unit of times that are stored as numbers, for records without a schema part. "micros" is the unit
+                of PostgreSQL's and MySQL's times of precision 4 to 6. "millis" is the unit of times of precision up to
+                3, and of all times with `time.precision.mode=connect`.
             decimals: Debezium's `decimal.handling.mode`, "precise" or "string", for records without a schema part.
 
         Raises:
@@ -128,10 +129,10 @@ class Cdc:
         """
         _refuse_columns(source)
         _refuse_options(schema, extra, time, decimals)
-        named = (key,) if isinstance(key, str) else tuple(key or ())
+        key_names = (key,) if isinstance(key, str) else tuple(key or ())
         return CdcSource(
             kafka=source,
-            key=key_columns(named, "key") if named else (),
+            key=key_columns(key_names, "key") if key_names else (),
             declared_schema=columns_ddl(schema),
             extra=extra,
             time=time,

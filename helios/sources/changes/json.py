@@ -1,4 +1,4 @@
-"""`Cdc.json(...)`: a change log, whose records are rows with a column that has the operation of the change."""
+"""`Cdc.json(...)`: a change log, whose JSON records are rows with a column that names the operation of the change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChangeLogSource(TopicChanges):
     """The changes of a change log. Created by `Cdc.json`.
 
     Attributes:
-        op: The expression of the operation of a change.
+        op: The column, or the SQL expression, that has the operation of a change.
         operations: Pairs of a value of `op`, in lower case, and its meaning.
         order: The expression by which changes are ordered; None for their offsets.
     """
@@ -50,7 +50,7 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """The name of the operation's column, which rows leave out; if `op` is an expression, there is none."""
+        """`op` as a column name; rows leave this column out. No column has the name if `op` is an expression."""
         return self.op.strip().strip("`")
 
     @property
@@ -98,10 +98,10 @@ def change_log(
             where=caller(),
             fix='write .value("json", schema="op string, id bigint, ..."), or leave it out to infer the columns.',
         )
-    named = (key,) if isinstance(key, str) else tuple(key or ())
+    key_names = (key,) if isinstance(key, str) else tuple(key or ())
     return ChangeLogSource(
         kafka=kafka,
-        key=key_columns(named, "key") if named else (),
+        key=key_columns(key_names, "key") if key_names else (),
         op=text(op, "op="),
         operations=_operations(OPERATIONS if operations is None else operations),
         order=text(order, "order=") if order is not None else None,
@@ -111,6 +111,11 @@ def change_log(
 
 
 def _operations(operations: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
+    """Pairs of a value of `op`, in lower case, and its meaning.
+
+    Raises:
+        DeclarationError: A value has two meanings, or no value means an insert or an update.
+    """
     meanings: dict[str, str] = {}
     for value, meaning in operations.items():
         lower = text(value, "operations=").lower()

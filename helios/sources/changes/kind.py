@@ -1,4 +1,4 @@
-"""Debezium's changes, and change logs, as kinds of sources: topics whose rows carry their order and deletes."""
+"""The source kinds of `Cdc.debezium` and `Cdc.json`: Kafka topics whose rows carry their order and deletes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from helios.errors import HeliosError
 from helios.plan.context import Surroundings
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Schema
-from helios.sources.changes.checks import change_log_problems, one_table
+from helios.sources.changes.checks import change_log_problems, several_tables_problems
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.json import ChangeLogSource
 from helios.sources.common.describe import declared_columns
@@ -17,16 +17,22 @@ from helios.sources.kafka.kind import KAFKA
 
 
 def _debezium(source: CdcSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    """The plan of reading Debezium's changes, and the problems of the source."""
     schema = declared_columns(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
     if not around.mirrored:
-        problems = [*problems, *one_table(source)]
+        problems = [*problems, *several_tables_problems(source)]
     return ReadPlan(source=source, schema=schema), problems
 
 
 def _change_log(source: ChangeLogSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    """The plan of reading a change log, and the problems of the source."""
     schema = declared_columns(source.kafka)
-    problems = [*topic_problems(source.kafka, schema), *one_table(source), *change_log_problems(source, schema)]
+    problems = [
+        *topic_problems(source.kafka, schema),
+        *several_tables_problems(source),
+        *change_log_problems(source, schema),
+    ]
     if schema is not None:
         operation = source.op_column.lower()
         schema = Schema(tuple(column for column in schema.columns if column.name.lower() != operation))

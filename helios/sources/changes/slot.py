@@ -11,8 +11,8 @@ from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import one_of, text
 from helios.model.values import Secret, caller
 
-PORT = 5432
-MODES = ("disable", "prefer", "require", "verify-full")
+DEFAULT_PORT = 5432
+TLS_MODES = ("disable", "prefer", "require", "verify-full")
 """PostgreSQL's modes of TLS. `prefer` and `require` do not check the server's certificate."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -23,7 +23,7 @@ _EXAMPLE = 'write .slot("debezium", "postgresql://helios@db-1:5432/shop", passwo
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A slot, and the PostgreSQL server of the slot.
+    """A replication slot, and the PostgreSQL server that has it.
 
     Attributes:
         name: Debezium's `slot.name`.
@@ -32,8 +32,8 @@ class Slot:
         database: The database that Debezium reads.
         user: The user who lists the slots; any user may.
         password: The user's password.
-        tls: PostgreSQL's mode of TLS, one of `MODES`.
-        authorities: A file with trusted certificates; None for those of this machine.
+        tls: PostgreSQL's mode of TLS, one of `TLS_MODES`.
+        authorities: A file with trusted certificates; None to trust the certificates that this machine trusts.
     """
 
     name: str
@@ -75,9 +75,9 @@ class Slot:
             )
         try:
             parts = urlsplit(text(database, "slot()"))
-            host, port, path = parts.hostname, parts.port or PORT, unquote(parts.path.strip("/"))
+            host, port, path = parts.hostname, parts.port or DEFAULT_PORT, unquote(parts.path.strip("/"))
         except ValueError:
-            host, port, path, parts = None, PORT, "", urlsplit("")
+            host, port, path, parts = None, DEFAULT_PORT, "", urlsplit("")
         if parts.scheme not in ("postgresql", "postgres") or not host or not path or not parts.username:
             # The address itself is not shown: it may have a password.
             raise DeclarationError("slot(): the address of the database is not complete.", where=caller(), fix=_EXAMPLE)
@@ -112,5 +112,5 @@ def _options(query: str) -> dict[str, str]:
                 fix=_EXAMPLE,
             )
     if "sslmode" in options:
-        one_of(options["sslmode"], MODES, "slot(): sslmode")
+        one_of(options["sslmode"], TLS_MODES, "slot(): sslmode")
     return options

@@ -1,8 +1,8 @@
-"""The state of a replication slot, from PostgreSQL; no JVM is needed, but the extra `helios-iceberg[postgres]`.
+"""Queries PostgreSQL for the state of a replication slot. It needs the extra `helios-iceberg[postgres]`, but no JVM.
 
 PostgreSQL keeps its log until Debezium has read the changes of the slot. If the log would exceed
-`max_slot_wal_keep_size`, PostgreSQL drops it, and the slot is lost. Debezium then retries for a long time, in which its
-topics only get no new records.
+`max_slot_wal_keep_size`, PostgreSQL drops it, and the slot is lost. Debezium then retries for a long time. Meanwhile,
+its topics get no new records, and nothing else shows that the slot is lost.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from helios.errors import EnvironmentProblem, NotFound, Origin, RunError, near_miss
 from helios.sources.changes.slot import Slot
 
-PATIENCE = 8.0
-"""Seconds after which a request fails."""
+TIMEOUT = 8.0
+"""The seconds after which a request fails."""
 
-# A row is read as JSON, since older servers lack some of the columns.
-QUERY = """
+# The query returns each row as JSON, since older servers lack some of the columns.
+SLOTS_QUERY = """
 SELECT to_jsonb(s)::text, (pg_wal_lsn_diff(n.position, s.confirmed_flush_lsn))::bigint,
        (pg_wal_lsn_diff(n.position, s.restart_lsn))::bigint, current_setting('max_slot_wal_keep_size', true)
 FROM pg_replication_slots s,
@@ -27,16 +27,16 @@ FROM pg_replication_slots s,
 WHERE s.slot_type = 'logical'
 """
 
-NEW_SNAPSHOT = (
-    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. No log has the changes in "
-    "between, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
+NEW_SNAPSHOT_FIX = (
+    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. The changes in between, "
+    "such as deletes, are lost: refill the target from that snapshot on, as the docs of changes of databases say."
 )
 """The fix for lost changes; `drop` is the step that must come first, if any."""
 
 
 @dataclass(frozen=True)
 class SlotState:
-    """The state of a slot, from PostgreSQL.
+    """The state of a slot, as PostgreSQL reports it.
 
     Attributes:
         row: The row of the slot in `pg_replication_slots`.
@@ -53,14 +53,14 @@ class SlotState:
     @property
     def lost(self) -> str | None:
         """The reason why the slot is lost; None if it is not."""
-        why = self.row.get("invalidation_reason")
-        if self.row.get("wal_status") == "lost" or why is not None or self.row.get("conflicting"):
-            return str(why) if why is not None else f"max_slot_wal_keep_size is {self.limit}"
+        reason = self.row.get("invalidation_reason")
+        if self.row.get("wal_status") == "lost" or reason is not None or self.row.get("conflicting"):
+            return str(reason) if reason is not None else f"max_slot_wal_keep_size is {self.limit}"
         return None
 
 
 def look_at_slot(slot: Slot, where: Origin | None) -> str:
-    """The doctor's text about a working slot.
+    """The text about a working slot for `helios doctor`.
 
     Args:
         slot: The slot.
@@ -71,43 +71,43 @@ def look_at_slot(slot: Slot, where: Origin | None) -> str:
         NotFound: The server does not have the slot.
         RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, or not read.
     """
-    return _verdict(slot, _states(slot, where), where)
+    return _checked_slot(slot, _slot_states(slot, where), where)
 
 
-def _verdict(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> str:
-    """The doctor's text about a slot, from the states of all slots; see `look_at_slot`."""
-    what = f"slot {slot.name} of {slot.address}"
+def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> str:
+    """The text about a working slot, from the states of all slots; see `look_at_slot` for the errors."""
+    label = f"slot {slot.name} of {slot.address}"
     state = states.get(slot.name)
     if state is None:
         raise NotFound(
-            f"{what} is not there. {near_miss(slot.name, states)}",
+            f"{label} is not there. {near_miss(slot.name, states)}",
             where=where,
-            fix=f"check the name. If Debezium has used this slot before: {NEW_SNAPSHOT.format(drop='')}",
+            fix=f"check the name. If Debezium has used this slot before: {NEW_SNAPSHOT_FIX.format(drop='')}",
         )
     row = state.row
     if row.get("database") != slot.database:
         raise RunError(
-            f"{what} reads the database {row.get('database')}.",
+            f"{label} reads the database {row.get('database')}.",
             where=where,
             fix="name the database that Debezium reads.",
         )
     if state.lost is not None:
         drop = f" after SELECT pg_drop_replication_slot('{slot.name}')"
         raise RunError(
-            f"{what} is lost: PostgreSQL has dropped log that Debezium had not read ({state.lost}).",
+            f"{label} is lost: PostgreSQL has dropped log that Debezium had not read ({state.lost}).",
             where=where,
-            fix=NEW_SNAPSHOT.format(drop=drop),
+            fix=NEW_SNAPSHOT_FIX.format(drop=drop),
         )
     if row.get("wal_status") == "unreserved":
         raise RunError(
-            f"{what} is about to be lost: the server keeps {_bytes(state.kept)} of the log for the slot, and at most "
+            f"{label} is about to be lost: the server keeps {_bytes(state.kept)} of the log for the slot, and at most "
             f"{state.limit} (max_slot_wal_keep_size).",
             where=where,
             fix="start Debezium at once if it does not run, and raise max_slot_wal_keep_size.",
         )
     if not row.get("active"):
         raise RunError(
-            f"{what} is not read by anyone: {_bytes(state.behind)} behind, and the server keeps {_bytes(state.kept)} "
+            f"{label} is not read by anyone: {_bytes(state.behind)} behind, and the server keeps {_bytes(state.kept)} "
             "of the log for the slot.",
             where=where,
             fix="start Debezium, whose own log says why it stopped.",
@@ -116,7 +116,7 @@ def _verdict(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> 
     return f"read, {_bytes(state.behind)} behind; {_bytes(state.kept)} of the log are kept, {limit}"
 
 
-def _states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
+def _slot_states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
     """The logical slots of a server, by name; see `look_at_slot` for the errors."""
     try:
         from pg8000 import native
@@ -133,15 +133,15 @@ def _states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
             port=slot.port,
             database=slot.database,
             password=slot.password.reveal() if slot.password is not None else None,
-            ssl_context=_context(slot),
-            timeout=PATIENCE,
+            ssl_context=_tls_context(slot),
+            timeout=TIMEOUT,
             application_name="helios doctor",
         )
         with connection:
-            rows = connection.run(QUERY) or []
+            rows = connection.run(SLOTS_QUERY) or []
     except (native.Error, OSError) as error:
         raise RunError(
-            f"PostgreSQL at {slot.address} does not list its slots: {_message(error)}.",
+            f"PostgreSQL at {slot.address} does not list its slots: {_error_message(error)}.",
             where=where,
             fix="check the address, the user, the password and the TLS (?sslmode=) of .slot(...).",
         ) from error
@@ -149,15 +149,15 @@ def _states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
     return {str(state.row["slot_name"]): state for state in slots}
 
 
-def _context(slot: Slot) -> ssl.SSLContext | bool | None:
+def _tls_context(slot: Slot) -> ssl.SSLContext | bool | None:
     """The TLS context of the driver. False means no TLS, and None means TLS if the server supports it."""
     if slot.tls == "verify-full":
         return ssl.create_default_context(cafile=slot.authorities)
     return {"disable": False, "prefer": None, "require": True}[slot.tls]
 
 
-def _message(error: Exception) -> str:
-    """The message of the driver's error. An error of the server is a dictionary, whose field M has the message."""
+def _error_message(error: Exception) -> str:
+    """The message of an error of the driver. The driver has a server's error as a dictionary, with the message in M."""
     first = error.args[0] if error.args else error
     if isinstance(first, dict):
         return str(first.get("M", first)).rstrip(".")

@@ -69,7 +69,7 @@ class TopicChanges(Source):
 
 
 def topic_source(source: KafkaSource, call: str) -> KafkaSource:
-    """The source of the topic with the changes, checked.
+    """Returns the source of the topic with the changes, if it is one of Kafka.
 
     Raises:
         DeclarationError: The source is not a `KafkaSource`.

@@ -1,1 +1,1 @@
-"""Iceberg tables as sources."""
+"""Iceberg tables as sources: their rows, or their row-level changes."""

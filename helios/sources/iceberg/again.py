@@ -1,4 +1,4 @@
-"""Looks up the rows of a key in the snapshots that a batch has read; without a JVM."""
+"""Finds the rows of a key in the snapshots that a batch has read. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
 
     Args:
         span: The range of the batch.
-        key: The columns of the key.
+        key: The key columns and their values.
         declared: The source as its plan shows it.
         view: Loads the table.
     """
@@ -33,38 +33,38 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     uuid = span.entry.get("uuid")
     if table is None or (uuid is not None and str(table.iceberg.metadata.table_uuid) != uuid):
         return Again(note=f"{span.source} is no longer the same table, or is in no declared catalog")
-    named = {field.name.lower(): field.name for field in table.iceberg.schema().fields}
-    missing = [name for name in key if name.lower() not in named]
+    columns_by_name = {field.name.lower(): field.name for field in table.iceberg.schema().fields}
+    missing = [name for name in key if name.lower() not in columns_by_name]
     if missing or not key:
         return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "the key is not known")
-    columns = {named[name.lower()]: value for name, value in key.items()}
+    columns = {columns_by_name[name.lower()]: value for name, value in key.items()}
     try:
-        return _read(table, _state(span) if span.whole else span.entry, columns)
+        return _read(table, _state_entry(span) if span.whole else span.entry, columns)
     except HeliosError as error:
         return Again(by=tuple(columns), note=error.what)
 
 
-def _state(span: Span) -> Mapping[str, Any]:
-    """The entry for the whole table up to the end of a span."""
+def _state_entry(span: Span) -> Mapping[str, Any]:
+    """The entry of a span that reads the state of the table at the end of the given span."""
     end = IcebergOffset.of(span.end)
     return {"state": end.snapshot} if end is not None else {}
 
 
 def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Again:
-    """The rows of a span: those of its state, then those of its appends."""
+    """The rows that a span reads from its state, and then those that it reads from its appends."""
     from pyiceberg.expressions import And, EqualTo, IsNull
 
-    wanted: Any = None
+    key_filter: Any = None
     for name, value in columns.items():
-        one = IsNull(name) if value is None else EqualTo(name, value)  # type: ignore[arg-type, call-arg]
-        wanted = one if wanted is None else And(wanted, one)
+        has_value = IsNull(name) if value is None else EqualTo(name, value)  # type: ignore[arg-type, call-arg]
+        key_filter = has_value if key_filter is None else And(key_filter, has_value)
     rows: list[Mapping[str, Any]] = []
     for begin, end, appended in _parts(entry):
-        lost = [id for id in (begin, end) if id is not None and table.iceberg.metadata.snapshot_by_id(id) is None]
-        if lost:
-            return Again(by=tuple(columns), note=f"snapshot {lost[0]} of {table.name} has expired")
+        expired = [id for id in (begin, end) if id is not None and table.iceberg.metadata.snapshot_by_id(id) is None]
+        if expired:
+            return Again(by=tuple(columns), note=f"snapshot {expired[0]} of {table.name} has expired")
         with translating_errors(table, "reading it"):
-            rows += _rows(table, wanted, begin, end, appended=appended)
+            rows += _rows(table, key_filter, begin, end, appended=appended)
     note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
     return Again(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
 
@@ -73,7 +73,7 @@ def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
     """For each part of a span: the snapshot before it, its last snapshot, and whether only its appends are read."""
     state, after, to = entry.get("state") or entry.get(SNAPSHOT), entry.get("after"), entry.get("to")
     if entry.get("changes") and to is not None:
-        yield None, to, False  # the state at the end shows the result of the changes
+        yield None, to, False  # the state at the end has the result of the changes
         return
     if state is not None:
         yield None, state, False
@@ -82,14 +82,14 @@ def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
 
 
 def _rows(
-    table: Table, wanted: BooleanExpression, begin: int | None, end: int, *, appended: bool
+    table: Table, row_filter: BooleanExpression, begin: int | None, end: int, *, appended: bool
 ) -> list[Mapping[str, Any]]:
     """The rows of the state at `end`, or of the appends in `(begin, end]`."""
     if not appended:
-        rows: list[Mapping[str, Any]] = table.iceberg.scan(wanted, snapshot_id=end).to_arrow().to_pylist()
+        rows: list[Mapping[str, Any]] = table.iceberg.scan(row_filter, snapshot_id=end).to_arrow().to_pylist()
         return rows
     scan = table.iceberg.incremental_append_scan(
-        from_snapshot_id_exclusive=begin, to_snapshot_id_inclusive=end, row_filter=wanted
+        from_snapshot_id_exclusive=begin, to_snapshot_id_inclusive=end, row_filter=row_filter
     )
     appended_rows: list[Mapping[str, Any]] = scan.to_arrow().to_pylist()
     return appended_rows

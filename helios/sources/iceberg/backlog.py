@@ -1,4 +1,4 @@
-"""The backlog of one table for the next run: the commits that wait, and the files that its filters select."""
+"""The backlog of a table for the next run: the unread commits, and the data files that the filters select."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.scans import Backlog, Scan
-from helios.sources.iceberg.lag import APPENDS, CHANGES, waiting
-from helios.sources.iceberg.offsets import TOUCHED, IcebergOffset
+from helios.sources.iceberg.lag import APPENDS, CHANGES, unread_commits
+from helios.sources.iceberg.offsets import TOUCHED_FILES, IcebergOffset
 from helios.sources.iceberg.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.positions import recorded
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_FILES = 10_000
-"""With more files, the matching ones are not counted, so that planning stays fast."""
+"""The matching files of a larger scan are not counted, so that planning stays fast."""
 
 
-def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
-    """A read of a plan with the backlog and the scan of its table.
+def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
+    """Adds the backlog and the scan of its table to a read of a plan.
 
     Args:
         plan: The plan.
@@ -42,34 +42,39 @@ def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
     read = plan.reads[index]
     offset = None
     if read.source.streaming:
+        # A checkpoint has offsets of the followed sources only.
         followed_before = [earlier for earlier in plan.reads[:index] if earlier.source.streaming]
-        offset = _offset(plan, read, len(followed_before))
-    return _ahead(read, table, offset, plan.pushed(index))
+        offset = _last_offset(plan, read, len(followed_before))
+    return _with_backlog(read, table, offset, plan.pushed(index))
 
 
-def _ahead(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
+def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
+    """Adds the backlog from an offset, and the files that the predicates `pushed` select."""
     backlog = None
     if read.source.streaming:
-        offset = offset if offset is not None else _beginning(read, table.iceberg.metadata)
+        offset = offset if offset is not None else _starting_offset(read, table.iceberg.metadata)
         backlog = _backlog(read, table.iceberg.metadata, offset)
         state, after, to = backlog.state, backlog.since, read.snapshot
-        nothing = backlog.lost or (state is None and not backlog.snapshots)
+        reads_nothing = backlog.lost or (state is None and not backlog.snapshots)
     elif read.span:
-        state, (after, to), nothing = None, read.span, False
+        state, (after, to), reads_nothing = None, read.span, False
     else:
         state, after, to = read.state or read.snapshot, None, None
-        nothing = state is None
-    if not pushed or nothing:
+        reads_nothing = state is None
+    if not pushed or reads_nothing:
         return replace(read, backlog=backlog)
-    after = after if state is None else state  # the state has all commits up to it
+    after = after if state is None else state  # a state includes all earlier commits
     return replace(read, backlog=backlog, scan=_scan(table, pushed, state, after, to))
 
 
-# the commits that wait
+# the unread commits
 
 
-def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
-    """How far a pipeline has read a source, by its checkpoint or else by its target; None before the first run."""
+def _last_offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
+    """The offset up to which a pipeline has read a source; None before the first run.
+
+    The offset comes from the checkpoint or else from the pipeline's record in its target.
+    """
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
@@ -81,12 +86,12 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
     if not plan.write.exists or plan.write.sink.many_tables:
         return None
     target = plan.write.table.catalog.load(plan.write.table.within)
-    recorded = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
-    return next((offset for offset in recorded if offset is not None), None)
+    recorded_offsets = (_recorded_offset(target, name, read) for name in (plan.pipeline, plan.was) if name)
+    return next((offset for offset in recorded_offsets if offset is not None), None)
 
 
-def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
-    """How far a pipeline has read a source, by the record in its target; None if the record does not say."""
+def _recorded_offset(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
+    """The offset of a source in the pipeline's record in its target; None if the record has no such offset."""
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:
@@ -97,8 +102,8 @@ def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | N
     return next((end for end in ends if isinstance(end, IcebergOffset)), None)
 
 
-def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
-    """The offset at which the first run of a pipeline begins."""
+def _starting_offset(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
+    """The offset from which the first run of a pipeline reads."""
     start = read.source.beginning
     if read.state is not None:
         return IcebergOffset(snapshot=read.state, files=0, state=True)
@@ -113,10 +118,11 @@ def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
 
 
 def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
+    """The unread part of a table after an offset."""
     state = offset.snapshot if offset.partial and offset.state else None
     since = offset.after if offset.partial and state is None else offset.snapshot
     operations = CHANGES if read.source.reads_changes else APPENDS
-    commits = waiting(metadata, since, read.snapshot, operations)
+    commits = unread_commits(metadata, since, read.snapshot, operations)
     snapshot = metadata.snapshot_by_id(state) if state is not None else None
     if commits is None or (state is not None and snapshot is None):
         return Backlog(since=since, lost=True)
@@ -127,7 +133,7 @@ def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> 
         state_files=_count(snapshot, "total-data-files"),
         snapshots=len(commits),
         rows=sum(_count(commit, "added-records") for commit in commits),
-        files=sum(_count(commit, *TOUCHED) for commit in commits),
+        files=sum(_count(commit, *TOUCHED_FILES) for commit in commits),
         begun=offset.files or 0,
     )
 
@@ -143,52 +149,52 @@ def _count(snapshot: Any, *names: str) -> int:
 
 
 def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | None, to: int | None) -> Scan:
-    """The files that a scan opens; the scan reads a state, the appends in `(after, to]`, or both."""
+    """The data files that a scan opens. The scan reads a state, the appends in `(after, to]`, or both."""
     from pyiceberg.expressions import AlwaysTrue
 
     metadata = table.iceberg.metadata
-    wanted = row_filter(pushed, table.iceberg.schema())
-    appended = (waiting(metadata, after, to) or []) if to is not None else []
+    predicate = row_filter(pushed, table.iceberg.schema())
+    appended = (unread_commits(metadata, after, to) or []) if to is not None else []
     total = sum(_count(commit, "added-data-files") for commit in appended)
     snapshot = metadata.snapshot_by_id(state) if state is not None else None
     total += _count(snapshot, "total-data-files")
     # PyIceberg cannot plan a state with equality deletes.
     if total > MOST_FILES or _count(snapshot, "total-equality-deletes"):
         return Scan(of_files=total)
-    matched: list[FileScanTask] = []
-    everything: list[FileScanTask] = []
+    matching: list[FileScanTask] = []
+    all_tasks: list[FileScanTask] = []
     with translating_errors(table, "reading its manifests"):
         if snapshot is not None:
-            everything += _state_tasks(table, state, AlwaysTrue())
-            # A scan of an older state has the columns of that time only, so a run reads all its files.
+            all_tasks += _state_tasks(table, state, AlwaysTrue())
+            # A scan of a state with an older schema knows only the columns of that schema, so a run reads all files.
             older = snapshot.schema_id is not None and snapshot.schema_id != metadata.current_schema_id
-            matched += everything if older else _state_tasks(table, state, wanted)
+            matching += all_tasks if older else _state_tasks(table, state, predicate)
         if appended:
-            everything += _append_tasks(table, after, to, AlwaysTrue())
-            matched += _append_tasks(table, after, to, wanted)
+            all_tasks += _append_tasks(table, after, to, AlwaysTrue())
+            matching += _append_tasks(table, after, to, predicate)
     return Scan(
-        files=len(matched),
-        of_files=len(everything),
-        partitions=_partitions(table, matched),
-        of_partitions=_partitions(table, everything),
-        bytes=sum(task.file.file_size_in_bytes for task in matched),
+        files=len(matching),
+        of_files=len(all_tasks),
+        partitions=_partitions(table, matching),
+        of_partitions=_partitions(table, all_tasks),
+        bytes=sum(task.file.file_size_in_bytes for task in matching),
     )
 
 
-def _state_tasks(table: Table, state: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
-    scan = table.iceberg.scan(snapshot_id=state, row_filter=wanted)
+def _state_tasks(table: Table, state: int | None, predicate: BooleanExpression) -> list[FileScanTask]:
+    scan = table.iceberg.scan(snapshot_id=state, row_filter=predicate)
     return list(scan.plan_files())
 
 
-def _append_tasks(table: Table, after: int | None, to: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
+def _append_tasks(table: Table, after: int | None, to: int | None, predicate: BooleanExpression) -> list[FileScanTask]:
     scan = table.iceberg.incremental_append_scan(
-        from_snapshot_id_exclusive=after, to_snapshot_id_inclusive=to, row_filter=wanted
+        from_snapshot_id_exclusive=after, to_snapshot_id_inclusive=to, row_filter=predicate
     )
     return list(scan.plan_files())
 
 
 def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
-    """The number of partitions of some files, in all specs; 0 for a table that was never partitioned."""
+    """The number of partitions, over all specs, that the files are in; 0 for a table that was never partitioned."""
     if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
         return 0
     return len({(task.file.spec_id, task.file.partition) for task in tasks})

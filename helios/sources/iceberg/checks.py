@@ -1,4 +1,4 @@
-"""The checks and the columns of Iceberg sources, without a JVM."""
+"""Checks Iceberg sources, and finds their columns. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from helios.sources.iceberg.history import Settled, history
 if TYPE_CHECKING:
     from helios.table.snapshots import Snapshot, Table
 
-_TYPES = ("string", "bigint", "bigint")
-CHANGES = Schema(tuple(Column(name, kind, nullable=False) for name, kind in zip(CHANGE_COLUMNS, _TYPES, strict=True)))
+_CHANGE_TYPES = ("string", "bigint", "bigint")
+CHANGE_SCHEMA = Schema(
+    tuple(Column(name, type, nullable=False) for name, type in zip(CHANGE_COLUMNS, _CHANGE_TYPES, strict=True))
+)
 
 _MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 
@@ -87,14 +89,14 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
     """The columns of a source: the selected columns of its table, then the change columns."""
-    named = (table.get(name) for name in source.columns)
-    selected = dict.fromkeys(column for column in named if column is not None)
+    table_columns = (table.get(name) for name in source.columns)
+    selected = dict.fromkeys(column for column in table_columns if column is not None)
     columns = tuple(selected) if source.columns else table.columns
-    return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
+    return Schema((*columns, *CHANGE_SCHEMA.columns)) if source.changed is not None else Schema(columns)
 
 
 def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
-    """The problems of columns and conditions that do not fit the table."""
+    """The problems of columns and conditions of a source that do not fit its table."""
     problems: list[HeliosError] = []
     for condition in source.conditions:
         call = label("where", condition)
@@ -107,7 +109,7 @@ def column_problems(source: IcebergSource, name: str, table: Schema) -> list[Hel
 
 
 def _change_column_problems(source: IcebergSource, condition: str, call: str, table: Schema) -> list[HeliosError]:
-    """The problems of change columns in the source's own conditions: the scan of the table does not have them."""
+    """The problems of conditions of the source that use change columns, which the scan of the table does not have."""
     if source.changed is None or not any(column in condition.lower() for column in CHANGE_COLUMNS):
         return []
     from sqlglot import exp
@@ -129,6 +131,7 @@ def _change_column_problems(source: IcebergSource, condition: str, call: str, ta
 
 
 def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
+    """The problems of selected columns that the table lacks, or that are selected twice."""
     problems: list[HeliosError] = []
     for column in source.columns:
         if table.get(column) is None:
@@ -149,6 +152,7 @@ def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[He
 
 
 def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schema) -> list[HeliosError]:
+    """The problems of the keys of row-level changes, and of table columns with the names of change columns."""
     call = "changes_between" if source.between_points is not None else "changes"
     problems: list[HeliosError] = []
     for column in CHANGE_COLUMNS:
@@ -180,17 +184,17 @@ def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table
 
 
 def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
-    """The reason why the changes of a table cannot be computed, as a problem; empty if there is none."""
+    """The reason why the changes of a table cannot be computed, as a problem; empty if they can be computed."""
     if source.changed is None:
         return []
     between = source.between_points is not None
     call, points = ("changes_between", "a, b, ") if between else ("changes", "")
     snapshots = _changed_snapshots(source, table, settled)
-    unpaired = next((s for s in snapshots if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
-    if unpaired is not None:
+    deleting = next((s for s in snapshots if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
+    if deleting is not None:
         return [
             DeclarationError(
-                f"{call}(): snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write "
+                f"{call}(): snapshot {deleting.id} of {table.name} has equality deletes, as Flink's upserts write "
                 "them: they name keys and not rows, so it is unknown which rows each commit deleted.",
                 where=source.origin,
                 fix="compact the table until it has none, and read the changes after that; or read its rows, without "
@@ -227,13 +231,14 @@ def _changed_snapshots(source: IcebergSource, table: Table, settled: Settled) ->
 
 
 def _newer(past: list[Snapshot], after: int | None) -> list[Snapshot]:
+    """The snapshots of a history, newest first, that are newer than `after`."""
     return list(takewhile(lambda snapshot: snapshot.id != after, past))
 
 
 def _merged_on_read(source: IcebergSource, table: Table, snapshots: list[Snapshot]) -> str | None:
-    """The evidence that rows are changed merge-on-read, as text; None without evidence.
+    """The evidence, as text, that writers change rows merge-on-read; None if there is none.
 
-    The table's properties count for a followed table only, as they apply to future commits.
+    The properties of the table apply to future commits, so they are evidence for a followed table only.
     """
     properties = table.iceberg.properties
     declared = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
@@ -252,11 +257,11 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 
 def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosError]:
     """The problems of a pipeline that reads a table into another one."""
-    return [*_rebootstrap(sink, read, path), *_unpaired(sink, read)]
+    return [*_rebootstrap_problems(sink, read, path), *_unpaired_update_problems(sink, read)]
 
 
-def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
-    """The problem of reading a state again if its rows would be counted or written twice."""
+def _rebootstrap_problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
+    """The problem of a source that reads a state again, although its rows would be counted or written twice."""
     stateful = path is ReadPath.STREAM
     if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
         return
@@ -276,11 +281,11 @@ def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[
     )
 
 
-def _unpaired(sink: IcebergSink, read: ReadPlan) -> Iterator[HeliosError]:
-    """The problem of updates that are a `DELETE` and an `INSERT` of one commit: nothing says which one is newer."""
-    old = read.format_version is not None and read.format_version < LINEAGE_SINCE
+def _unpaired_update_problems(sink: IcebergSink, read: ReadPlan) -> Iterator[HeliosError]:
+    """The problem of updates that are a `DELETE` and an `INSERT` of one commit: nothing shows which is newer."""
+    has_no_lineage = read.format_version is not None and read.format_version < LINEAGE_SINCE
     deletes = sink.mode.upsert is not None and sink.mode.upsert.delete_when is not None
-    if old and deletes and read.source.reads_changes and not read.source.pairs_by_keys:
+    if has_no_lineage and deletes and read.source.reads_changes and not read.source.pairs_by_keys:
         yield DeclarationError(
             f"changes of {read.name}, of format v{read.format_version}, without keys: an update is a DELETE and an "
             f"INSERT of one commit, of which {sink.mode.text()} could keep the DELETE.",

@@ -1,4 +1,4 @@
-"""An Iceberg table as a source: which of its rows are read, and how it is followed."""
+"""Declares an Iceberg table as a source: which rows are read, and how the table is followed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Start: TypeAlias = Literal["current", "latest", "earliest"]
 STARTS: tuple[Start, ...] = get_args(Start)
-"""Where a followed table begins; a snapshot id is allowed too."""
+"""The named starting points of a followed table; a snapshot id is a starting point, too."""
 
 LINEAGE_SINCE = 3
 """The first format version whose rows have a lineage: an id, and the commit that last changed them."""
@@ -74,13 +74,13 @@ class IcebergSource(Source):
         table: The name of the table.
         catalog: The declared catalog, or its name; None if none is declared.
         start: The declared start of a followed table; None if none is declared.
-        at: The state that is read, or that a followed table begins with; None for the current one.
+        at: The state that is read once, or that is read first if the table is followed; None for the current state.
         between_points: The range of history that is read instead of a state.
         changed: How row-level changes are read; None if rows are read.
         columns: The columns that are read; all columns if empty.
         overwrites: What to do with commits that overwrite or delete.
         expired: What to do when the next snapshot has expired.
-        vector: Rows of a vectorized read batch; None for Iceberg's default.
+        vector: The number of rows in a vectorized read batch; None for Iceberg's default.
     """
 
     kind: ClassVar[str] = "iceberg"
@@ -173,7 +173,7 @@ class IcebergSource(Source):
         return replace(self, at=At("at_snapshot", id))
 
     def at_ref(self, name: str) -> Self:
-        """Reads the state of a tag or a branch; a followed branch continues with its own later commits."""
+        """Reads the state of a tag or a branch. A followed branch continues with its own later commits."""
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"at_ref({name!r}): give the name of a tag or a branch.", where=caller())
         return replace(self, at=At("at_ref", name))
@@ -280,7 +280,7 @@ class IcebergSource(Source):
         return replace(self, columns=tuple(map(_unquoted, names)))
 
     def batch_size(self, rows: int) -> Self:
-        """Sets the rows of a vectorized read batch; Iceberg's default is 5,000."""
+        """Sets the number of rows in a vectorized read batch; Iceberg's default is 5,000."""
         return replace(self, vector=count(rows, "batch_size"))
 
     # plan and label
@@ -354,6 +354,7 @@ def _pairing(changed: Changes, format_version: int | None) -> str:
 
 
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Returns the names of key columns, if they are valid."""
     if keys is None:
         return ()
     columns = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else (keys,)
@@ -367,6 +368,7 @@ def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _point(call: str, point: Point) -> Point:
+    """Returns a point of the history, if it is valid."""
     if isinstance(point, bool) or not isinstance(point, int | str | datetime) or point == "":
         raise DeclarationError(
             f"{call}({point!r}): this does not name a snapshot.",
@@ -383,6 +385,7 @@ def _unquoted(name: str) -> str:
 
 
 def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
+    """Returns the value, if it is known."""
     if value not in known:
         raise DeclarationError(f"{call}({value!r}): {near_miss(str(value), list(map(str, known)))}", where=caller())
     return value

@@ -1,4 +1,4 @@
-"""The description of an Iceberg source: its table, snapshots and columns, and the problems of reading them."""
+"""Describes an Iceberg source for the plan: its table, snapshots and columns, and the problems of reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """The read of an Iceberg table, and its problems.
+    """The plan of reading an Iceberg table, and its problems.
 
     Raises:
         RunError: The catalog cannot be reached.
@@ -35,6 +35,7 @@ def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, lis
 
 
 def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    """The plan of reading a table, which may not exist yet, and its problems."""
     table = around.context.resolve(*source.reference, source.origin)
     if around.context.offline:
         return ReadPlan(source=source, table=table), []
@@ -46,7 +47,7 @@ def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> 
 
 
 def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
-    """The read of a table that another pipeline of the script will create."""
+    """The plan of reading a table that another pipeline of the script will create."""
     if columns is None or not columns.exact:
         return ReadPlan(source=source, table=table), []
     read = ReadPlan(source=source, table=table, schema=columns_of(source, columns))
@@ -54,7 +55,7 @@ def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -
 
 
 def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
-    """The read of an existing table; the source's points are settled unless its calls contradict each other."""
+    """The plan of reading an existing table; `settles` also resolves the snapshots that the source names."""
     loaded = table.catalog.load(table.within)
     metadata = loaded.iceberg.metadata
     settled = Settled(head=metadata.current_snapshot_id)
@@ -89,5 +90,5 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
 
 
 def _names(schema: IcebergSchema) -> dict[int, str]:
-    """The columns and nested fields of a schema, by their ids."""
+    """The names of the columns and nested fields of a schema, by field id."""
     return {id: schema.find_column_name(id) or "" for id in schema.field_ids}

@@ -1,4 +1,4 @@
-"""The snapshots that an Iceberg source reads: its declared points, resolved in the table's current history."""
+"""Resolves the snapshots that an Iceberg source reads: finds its declared points in the table's current history."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """The part of its table that a source reads.
+    """The snapshots that a source reads, found in the history of its table.
 
     Attributes:
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose state is read, or is read first; None if the source names none.
+        state: The snapshot whose state is read once, or is read first; None if the source names no state.
         span: The snapshots `(after, to]` of a source that reads history.
         head: The current snapshot of the branch; None for a table without snapshots.
     """
@@ -38,10 +38,10 @@ class Settled:
 
 
 def settle(source: IcebergSource, table: Table) -> Settled:
-    """Resolves the snapshots of a table that a source reads.
+    """Resolves the snapshots that a source reads.
 
     Args:
-        source: The source; a followed source is resolved as at its first start.
+        source: The source. For a followed source, these are the snapshots at its first start.
         table: Its table.
 
     Raises:
@@ -78,6 +78,7 @@ def history(table: Table, head: int | None) -> list[Snapshot]:
 
 
 def _at(source: IcebergSource, at: At, table: Table) -> Settled:
+    """Resolves the state that a source names."""
     branch, state = POINTS[at.call](source, at, table)
     if source.streaming:
         _refuse_unfollowable(source, table, branch, state)
@@ -96,6 +97,7 @@ def _at_snapshot(source: IcebergSource, at: At, table: Table) -> tuple[str | Non
 
 
 def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
+    """The branch and the snapshot of a branch or a tag. A tag's branch is one whose history has the tag."""
     name = str(at.point)
     branches, tags = table.branches(), table.tags()
     if name in branches:
@@ -126,7 +128,7 @@ POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapsho
 
 
 def _branches_with(table: Table, snapshot: int) -> list[str]:
-    """The branches whose history has a snapshot."""
+    """The branches whose history contains a snapshot."""
     return [name for name, head in table.branches().items() if any(s.id == snapshot for s in history(table, head))]
 
 
@@ -136,10 +138,10 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
     past = history(table, table.branches().get(name))
     if any(snapshot.id == state.id for snapshot in past):
         return
-    what = f"{source.at or f'start={source.start}'}: snapshot {state.id} of {table.name}"
+    subject = f"{source.at or f'start={source.start}'}: snapshot {state.id} of {table.name}"
     if _may_precede(past, state):
         raise NotFound(
-            f"{what} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
+            f"{subject} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
             where=source.origin,
             fix='begin at a later state, at the oldest with .incremental(start="earliest"), or read it once, without '
             ".incremental().",
@@ -147,7 +149,7 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
     others = [other for other in _branches_with(table, state.id) if other != name]
     owner = f"the branch {others[0]}" if others else "no branch"
     raise NotFound(
-        f"{what} is not in the history of {name}, so no later commit follows it; it belongs to {owner}: {name} was "
+        f"{subject} is not in the history of {name}, so no later commit follows it; it belongs to {owner}: {name} was "
         "rolled back, or never had it.",
         where=source.origin,
         fix=f"begin at a state that {name} has, or read this one once, without .incremental().",
@@ -155,9 +157,9 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
 
 
 def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
-    """True if a snapshot may be an ancestor of a history, and the commits between them have expired.
+    """True if a snapshot may precede a history, and the commits between them have expired.
 
-    Only the commit times can show this, as PyIceberg's expiry removes parent ids.
+    Only the commit times can show this, since PyIceberg's expiry removes parent ids.
     """
     return bool(past) and snapshot.timestamp < past[-1].timestamp
 
@@ -166,15 +168,16 @@ def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
 
 
 def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
+    """Resolves a range between two points."""
     call = "changes_between" if source.changed is not None else "between"
-    named = f"{call}({points})"
-    after, to = (_point(source, named, table, point) for point in (points.after, points.to))
+    call_text = f"{call}({points})"
+    after, to = (_point(source, call_text, table, point) for point in (points.after, points.to))
     first, last = _moment(points.after), _moment(points.to)
     begins_later = first is not None and last is not None and first > last
     descends = after.id != to.id and any(snapshot.id == to.id for snapshot in history(table, after.id))
     if begins_later or descends:
         raise DeclarationError(
-            f"{named} is reversed: it begins at {_shown(after)} and ends at {_shown(to)}.",
+            f"{call_text} is reversed: it begins at {_shown(after)} and ends at {_shown(to)}.",
             where=source.origin,
             fix=f"swap them: {call}({Between(points.to, points.after)}).",
         )
@@ -182,13 +185,13 @@ def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
     if all(snapshot.id != after.id for snapshot in past):
         if _may_precede(past, after):
             raise NotFound(
-                f"{named}: the commits between {_shown(after)} and {_shown(past[-1])} are missing or have expired.",
+                f"{call_text}: the commits between {_shown(after)} and {_shown(past[-1])} are missing or have expired.",
                 where=source.origin,
                 fix=f"begin at a later snapshot, at the earliest at {past[-1].id}.",
             )
         raise DeclarationError(
-            f"{named}: {_shown(after)} is not an ancestor of {_shown(to)}: they are of different branches, or main was "
-            "rolled back between them.",
+            f"{call_text}: {_shown(after)} is not an ancestor of {_shown(to)}: they are of different branches, or main "
+            "was rolled back between them.",
             where=source.origin,
             fix=f"give two snapshots of one history; that of {to.id} begins at {_shown(past[-1])}.",
         )
@@ -196,10 +199,10 @@ def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
     return Settled(branch=branch, span=(after.id, to.id), head=table.branches().get(branch or MAIN))
 
 
-def _point(source: IcebergSource, named: str, table: Table, point: Point) -> Snapshot:
+def _point(source: IcebergSource, call_text: str, table: Table, point: Point) -> Snapshot:
     if isinstance(point, int):
-        return _retained(source, table, point, named)
-    return _located(source, named, table, lambda: table.find(point))
+        return _retained(source, table, point, call_text)
+    return _located(source, call_text, table, lambda: table.find(point))
 
 
 def _moment(point: Point) -> datetime | None:
@@ -217,21 +220,21 @@ def _moment(point: Point) -> datetime | None:
 # messages
 
 
-def _located(source: IcebergSource, named: str, table: Table, find: Callable[[], T]) -> T:
-    """The result of a search; its errors get the line of the source, and name the retained snapshots."""
+def _located(source: IcebergSource, call_text: str, table: Table, find: Callable[[], T]) -> T:
+    """Returns the result of `find`; adds the source's line and call to its errors, and the retained snapshots."""
     try:
         return find()
     except NotFound as problem:
         raise NotFound(
-            f"{named}: {problem.what}",
+            f"{call_text}: {problem.what}",
             where=source.origin,
             fix=problem.fix or f"name one that exists.{_retention(table)}",
         ) from None
     except DeclarationError as problem:
-        raise DeclarationError(f"{named}: {problem.what}", where=source.origin, fix=problem.fix) from None
+        raise DeclarationError(f"{call_text}: {problem.what}", where=source.origin, fix=problem.fix) from None
 
 
-def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snapshot:
+def _retained(source: IcebergSource, table: Table, id: int, call_text: str) -> Snapshot:
     """The retained snapshot with an id.
 
     Raises:
@@ -242,18 +245,20 @@ def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snaps
         return known[id]
     log = table.iceberg.metadata.snapshot_log
     former = {snapshot.parent_id for snapshot in known.values()} | {entry.snapshot_id for entry in log}
-    what, hint = f"snapshot {id} of {table.name} has expired", ""
+    problem, hint = f"snapshot {id} of {table.name} has expired", ""
     if id not in former:
         import difflib
 
-        what = f"table {table.name} has no snapshot {id}, or no longer"
+        problem = f"table {table.name} has no snapshot {id}, or no longer"
         close = difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
         hint = f" Did you mean {close[0]}?" if close else ""
-    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_retention(table)}")
+    raise NotFound(
+        f"{call_text}: {problem}.{hint}", where=source.origin, fix=f"name one that exists.{_retention(table)}"
+    )
 
 
 def _retention(table: Table) -> str:
-    """The retained snapshots of a table, as the end of a message."""
+    """The text about the retained snapshots of a table, for the end of a message."""
     kept = table.snapshots()
     if not kept:
         return f" {table.name} has none."

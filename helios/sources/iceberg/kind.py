@@ -1,4 +1,4 @@
-"""Iceberg tables as a kind of source."""
+"""The source kind of `Iceberg.source`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _backlog(plan: Plan, index: int) -> ReadPlan | None:
     read = plan.reads[index]
     if read.table is None or read.uuid is None:
         return None
-    # Imported late: a table that does not exist yet does not need the modules for snapshots and checkpoints.
-    from helios.sources.iceberg.backlog import ahead
+    # Imported late, since a table that does not exist yet does not need the modules for snapshots and checkpoints.
+    from helios.sources.iceberg.backlog import with_backlog
 
-    return ahead(plan, index, read.table.catalog.load(read.table.within))
+    return with_backlog(plan, index, read.table.catalog.load(read.table.within))
 
 
 ICEBERG = SourceKind(

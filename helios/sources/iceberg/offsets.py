@@ -1,7 +1,7 @@
 """Offsets in the history of an Iceberg table, and the snapshot range between two of them; no JVM is needed.
 
-A followed table is a sequence of units: the state that the reader begins with, then the files of each append. An offset
-counts how many files of one unit are read.
+A reader of a followed table reads a sequence of units: first the state that it begins with, then the files of each
+append. An offset names the unit that was read last, and counts the files of it that were read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from helios.sources.common.position import SourcePosition
 
-TOUCHED = ("added-data-files", "deleted-data-files", "added-delete-files")
-"""The counts of touched files in a snapshot summary; an append has only the first."""
+TOUCHED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files")
+"""The counts of files that a commit touched, in its snapshot summary; an append has only the first count."""
 
 NO_SNAPSHOT = -1
 """The snapshot id of an offset in a table without snapshots."""
@@ -24,14 +24,14 @@ class IcebergOffset(SourcePosition):
     """How far a reader has read a table.
 
     Attributes:
-        snapshot: The last snapshot that is read, at least in part; None in a table without snapshots.
-        files: How many files of that snapshot's unit are read; None if all are.
+        snapshot: The last snapshot that was read, at least in part; None in a table without snapshots.
+        files: How many files of that snapshot's unit were read; None if all of them were read.
         state: Whether that unit is the state at the snapshot, rather than the files that the snapshot added.
-        after: The snapshot before that unit, if the unit is an append that is partly read.
-        rows: The next unassigned row id at that time; None in tables before format v3.
-        live: How many rows the table had at that snapshot; None if unknown.
-        sequence: The sequence number of the snapshot; later changes have greater ones. None before format v3. In a
-            table without snapshots, the last sequence number that the table has assigned.
+        after: The snapshot before that unit, if the unit is an append that was partly read.
+        rows: The next unassigned row id at that snapshot; None before format v3.
+        live: The number of rows in the table at that snapshot; None if unknown.
+        sequence: The sequence number of the snapshot, to find rows that later commits changed; None before format v3.
+            In a table without snapshots, the last sequence number that the table has assigned.
         since: For a state that is read again, the first row id that is new; None if all rows are new.
 
     Examples:
@@ -52,7 +52,7 @@ class IcebergOffset(SourcePosition):
 
     @property
     def partial(self) -> bool:
-        """True if the last unit is only partly read."""
+        """True if the last unit was read only in part."""
         return self.files is not None
 
     @property
@@ -62,27 +62,29 @@ class IcebergOffset(SourcePosition):
 
     @property
     def restarted(self) -> bool:
-        """True for a state that is read again, of which only some rows are new."""
+        """True for a state that is read again only for its new rows."""
         return self.state and self.since is not None
 
     def text(self, before: SourcePosition | None) -> str:
-        """The snapshots between two offsets, for people.
+        """The text about the snapshots between two offsets.
 
         Examples:
             >>> end = IcebergOffset(snapshot=7)
             >>> end.text(IcebergOffset(snapshot=5)), IcebergOffset(snapshot=7, state=True).text(None)
             ('after snapshot 5 to 7', 'the state of snapshot 7')
         """
-        part = f", {self.files} files of it" if self.files else ""
+        files = f", {self.files} files of it" if self.files else ""
         if self.snapshot is None:
             return "an empty table"
         if self.state:
-            return f"the state of snapshot {self.snapshot}{part}"
+            return f"the state of snapshot {self.snapshot}{files}"
         begin = before.snapshot if before is not None else None
-        return f"after snapshot {begin} to {self.snapshot}{part}" if begin else f"up to snapshot {self.snapshot}{part}"
+        return (
+            f"after snapshot {begin} to {self.snapshot}{files}" if begin else f"up to snapshot {self.snapshot}{files}"
+        )
 
     def as_json(self) -> dict[str, Any]:
-        """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has `snapshot_id` too."""
+        """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has a `snapshot_id`, too."""
         fields = {k: v for k, v in asdict(self).items() if k != "snapshot" and v is not None and v is not False}
         return {"snapshot_id": NO_SNAPSHOT if self.snapshot is None else self.snapshot, **fields}
 
@@ -122,9 +124,10 @@ class SnapshotRange:
         state: The snapshot whose state is read first; None if no state is read.
         after: The last snapshot that earlier batches have read; None if there is none.
         to: The last snapshot that is read; None if nothing is read.
-        skipped: How many files of the first unit earlier batches have read.
-        taken: How many files of the last unit are read; None if it is read whole.
-        since: The first row id of the state that is read; None if all its rows are read.
+        skipped: How many files of the first unit earlier batches have already read.
+        taken: How many files of the last unit are read at the end of this batch, with those of earlier batches; None if
+            all of them are read.
+        since: The first row id of the state that is read; None if all rows of the state are read.
     """
 
     state: int | None = None

@@ -1,4 +1,4 @@
-"""Translates predicates into PyIceberg's expressions, to find the files that a scan skips; without a JVM.
+"""Translates predicates into PyIceberg's expressions, to find the files that a scan skips. No JVM is needed.
 
 `helios.spark.iceberg.filters` does the same for a run. A conjunct that PyIceberg cannot express is ignored: more
 files are then counted as read than are read, never fewer.
@@ -27,7 +27,7 @@ class _Unknown(Exception):
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
-    """The conjunction of some predicates, as far as PyIceberg can express them.
+    """The conjunction of predicates, as far as PyIceberg can express them.
 
     Args:
         predicates: Spark SQL, over the table's columns.
@@ -50,6 +50,7 @@ def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
 
 
 def _conjuncts(node: Node) -> Iterator[Node]:
+    """The conditions that a predicate joins with AND."""
     while type(node).__name__ == "Paren":
         node = node.this
     if type(node).__name__ != "And":
@@ -69,11 +70,11 @@ def _expression(node: Node, schema: Schema) -> BooleanExpression:
 # the parts of a predicate
 
 
-def _make(kind: str, *parts: Any) -> BooleanExpression:
-    """An expression of PyIceberg, whose signatures a type checker does not understand."""
+def _make(class_name: str, *parts: Any) -> BooleanExpression:
+    """Creates an expression of PyIceberg, whose signatures a type checker does not understand."""
     from pyiceberg import expressions
 
-    return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
+    return getattr(expressions, class_name)(*parts)  # type: ignore[no-any-return]
 
 
 def _and_or(node: Node, schema: Schema) -> BooleanExpression:
@@ -84,21 +85,22 @@ def _not(node: Node, schema: Schema) -> BooleanExpression:
     return _make("Not", _expression(node.this, schema))
 
 
-def _compared(node: Node, schema: Schema) -> BooleanExpression:
-    kind, left, right = type(node).__name__, node.this, node.expression
+def _comparison(node: Node, schema: Schema) -> BooleanExpression:
+    """The expression for a comparison of a column with a literal."""
+    operator, left, right = type(node).__name__, node.this, node.expression
     if type(left).__name__ != "Column":
-        kind, left, right = _SWAPPED.get(kind, kind), right, left
+        operator, left, right = _SWAPPED.get(operator, operator), right, left
     name, column_type = _column(left, schema)
-    compared = _make(_COMPARISONS[kind], name, _value(right, column_type))
+    comparison = _make(_COMPARISONS[operator], name, _value(right, column_type))
     if type(column_type).__name__ not in ("FloatType", "DoubleType"):
-        return compared
-    # For Spark, NaN is greater than any number; Iceberg's bounds of a column leave NaN out.
-    if kind in ("GT", "GTE"):
-        return _make("Or", compared, _make("IsNaN", name))
+        return comparison
+    # For Spark, NaN is greater than any number, but Iceberg's bounds of a column leave NaN out.
+    if operator in ("GT", "GTE"):
+        return _make("Or", comparison, _make("IsNaN", name))
     # Without NotNaN, the negation of < would skip files with NaN.
-    if kind in ("LT", "LTE"):
-        return _make("And", compared, _make("NotNaN", name))
-    return compared
+    if operator in ("LT", "LTE"):
+        return _make("And", comparison, _make("NotNaN", name))
+    return comparison
 
 
 def _between(node: Node, schema: Schema) -> BooleanExpression:
@@ -145,9 +147,10 @@ _COMPARISONS = {
     "GT": "GreaterThan",
     "GTE": "GreaterThanOrEqual",
 }
-"""PyIceberg's class for each class of sqlglot."""
+"""PyIceberg's class for each comparison class of sqlglot."""
+
 _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
-    **dict.fromkeys(_COMPARISONS, _compared),
+    **dict.fromkeys(_COMPARISONS, _comparison),
     "And": _and_or,
     "Or": _and_or,
     "Not": _not,
@@ -158,6 +161,7 @@ _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
     "Like": _like,
     "Column": _boolean_column,
 }
+"""The function that translates a node, by its class of sqlglot."""
 
 
 # columns and values
@@ -218,6 +222,7 @@ _CASTS = {
 
 
 def _decimal(text: str, column_type: Any) -> Decimal:
+    """A decimal with the scale of the column."""
     value = Decimal(text)
     try:
         exact = value.quantize(Decimal(1).scaleb(-column_type.scale))

@@ -1,1 +1,1 @@
-"""Topics as sources."""
+"""Kafka topics as sources, and a topic as a sink."""

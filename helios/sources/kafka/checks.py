@@ -14,7 +14,7 @@ from helios.sources.kafka.declare import KafkaSource
 
 
 def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosError]:
-    """The problems of a source of topics; `schema` is None if its columns are not known yet."""
+    """The problems of a Kafka source; `schema` is None if its columns are not known yet."""
     columns = column_problems(source, schema.names) if schema is not None else []
     return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
 
@@ -30,6 +30,7 @@ def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError
 
 
 def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
+    """The problem of missing brokers, or of a password that would be sent without encryption."""
     if not source.brokers:
         return [
             DeclarationError(
@@ -55,6 +56,7 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
 
 
 def _registry(source: KafkaSource) -> list[HeliosError]:
+    """The problem of a registry that is queried over plain HTTP on another machine."""
     registry = source.values.registry
     if registry is None or registry.allow_http or not registry.url.startswith("http://"):
         return []
@@ -70,7 +72,7 @@ def _registry(source: KafkaSource) -> list[HeliosError]:
 
 
 def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosError]:
-    """The problem of a name that two columns have.
+    """The problem of two columns with the same name.
 
     Args:
         source: The source.
@@ -80,8 +82,8 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
     duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)
     if duplicate is None:
         return []
-    carried = next((what for name, what in source.carried if name.lower() == duplicate.lower()), None)
-    fix = f'.metadata(kafka_{carried}="{carried}")' if carried is not None else "name each column once"
+    metadata = next((field for column, field in source.carried if column.lower() == duplicate.lower()), None)
+    fix = f'.metadata(kafka_{metadata}="{metadata}")' if metadata is not None else "name each column once"
     return [
         DeclarationError(
             f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=f"write {fix}."
@@ -106,14 +108,14 @@ def _offsets(source: KafkaSource) -> list[HeliosError]:
     named = [topic for topic, _ in source.first]
     unknown = [topic for topic in named if topic and source.pattern is None and topic not in source.topics]
     if unknown:
-        what = f"{unknown[0]!r} is not a topic of the source"
+        problem = f"{unknown[0]!r} is not a topic of the source"
     elif "" in named and len(source.topics) > 1:
-        what = "the offsets name no topic, and the source has several"
+        problem = "the offsets name no topic, and the source has several"
     else:
         return []
     return [
         DeclarationError(
-            f"start({source.beginning}): {what}.",
+            f"start({source.beginning}): {problem}.",
             where=source.origin,
             fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
         )

@@ -16,7 +16,7 @@ from helios.model.values import Secret, caller, is_secret
 Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-OWN = {
+RESERVED_PROPERTIES = {
     "bootstrap.servers": "name the brokers with .servers(...)",
     "isolation.level": "write .isolation(...)",
     "auto.offset.reset": "write .start(...)",
@@ -31,13 +31,15 @@ OWN = {
     "value.serializer": "write .value(...)",
     "transactional.id": "leave it out: records are delivered at least once, and not in transactions",
 }
-"""The client properties that Helios sets, each with what to do instead."""
+"""The client properties that only Helios may set, each with the fix for a user who sets it."""
 
-LOGINS = {
+LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+"""The class of Kafka's clients that logs in, for each mechanism."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BROKER = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+]*://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):(?P<port>\d{1,5})")
@@ -45,10 +47,10 @@ _BROKER = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+]*://)?(?P<host>\[[0-9A-Fa-f:.]+\]
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """Files in the PEM format.
+    """The files for TLS, in the PEM format.
 
     Attributes:
-        ca: The trusted certificates; None for those that Java trusts.
+        ca: The trusted certificates; None to trust the certificates that Java trusts.
         certificate: The certificate chain of the client.
         key: The private key of the client.
         key_password: The password of the private key.
@@ -87,7 +89,7 @@ class Tls:
 
 @dataclass(frozen=True, kw_only=True)
 class Sasl:
-    """A login by name and password."""
+    """A SASL login with a name and a password."""
 
     mechanism: str
     username: str
@@ -166,23 +168,23 @@ class KafkaConnection(Node):
 
     @property
     def cluster(self) -> str:
-        """The cluster as messages name it."""
+        """The name of the cluster in messages."""
         return f"Kafka at {', '.join(self.brokers)}"
 
     @property
     def connected(self) -> str:
-        """The connection as the plan shows it."""
+        """The text of the connection in the plan."""
         tls = "over TLS" if self.encryption is not None else "without TLS"
         login = f", as {self.login.username} ({self.login.mechanism})" if self.login is not None else ""
         return f"brokers {', '.join(self.brokers)}, {tls}{login}"
 
 
-def topic_name(topic: str, what: str, fix: str) -> str:
-    """The name of a topic, checked.
+def topic_name(topic: str, call: str, fix: str) -> str:
+    """Returns the name of a topic, if it is valid.
 
     Args:
         topic: The name.
-        what: The call that takes the name.
+        call: The call that takes the name, for the error.
         fix: The fix of the error.
 
     Raises:
@@ -190,13 +192,13 @@ def topic_name(topic: str, what: str, fix: str) -> str:
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise DeclarationError(
-            f"{what}: topics are named by letters, digits, '.', '_' and '-'.", where=caller(), fix=fix
+            f"{call}: topics are named by letters, digits, '.', '_' and '-'.", where=caller(), fix=fix
         )
     return topic
 
 
 def broker_addresses(given: Sequence[str]) -> tuple[str, ...]:
-    """Addresses of brokers; one text may have several addresses, with commas between them.
+    """The addresses of brokers, checked; one text may have several addresses, separated by commas.
 
     Raises:
         DeclarationError: An address is not host:port.
@@ -222,14 +224,15 @@ def _is_broker(address: str) -> bool:
 
 
 def client_properties(given: Mapping[str, str | Secret]) -> dict[str, str | Secret]:
-    """Properties of Kafka's clients; a value that may be secret becomes a `Secret`.
+    """The properties of Kafka's clients, checked; a value that may be secret becomes a `Secret`.
 
     Raises:
         DeclarationError: Helios sets a property itself, or a property is not text.
     """
     for name, value in given.items():
-        if name in OWN:
-            raise DeclarationError(f"properties(): {name} is set by Helios.", where=caller(), fix=f"{OWN[name]}.")
+        if name in RESERVED_PROPERTIES:
+            fix = f"{RESERVED_PROPERTIES[name]}."
+            raise DeclarationError(f"properties(): {name} is set by Helios.", where=caller(), fix=fix)
         if not isinstance(name, str) or not isinstance(value, (str, Secret)):
             raise DeclarationError(
                 f"properties(): {name!r} and its value, of type {type(value).__name__}, must both be text.",

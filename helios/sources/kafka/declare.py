@@ -15,7 +15,7 @@ from helios.model.flow import Source
 from helios.model.values import Secret, caller, duration, show_seconds
 from helios.sources.kafka.client import KafkaConnection, topic_name
 from helios.sources.kafka.sink import KafkaSink
-from helios.sources.kafka.start import Named, Start, checked_start
+from helios.sources.kafka.start import OffsetsByTopic, Start, checked_start
 from helios.sources.kafka.values import SAMPLE, Extra, Registry, ValueFormat, Values
 
 OnBadRow: TypeAlias = Literal["fail", "quarantine", "drop"]
@@ -43,21 +43,21 @@ class KafkaSource(KafkaConnection, Source):
     """Kafka topics, read once or followed. Created by `Kafka.source`.
 
     Attributes:
-        topics: The names of the topics; empty if there is a pattern.
+        topics: The names of the topics; empty if the source has a pattern.
         pattern: A regular expression that matches whole topic names.
         first: Where reading starts: "earliest", "latest", a time, or offsets.
         values: How values are read.
-        carried: The columns of metadata: pairs of a column and a field of the record.
-        level: The isolation level, which decides about records of transactions that are not committed.
+        carried: The metadata columns: pairs of a column and a field of the record.
+        level: The isolation level, which decides whether records of uncommitted transactions are read.
         bad_row: The policy for records that do not parse.
-        missing: The policy for records that are gone before they are read.
+        missing: The policy for records that are deleted before they are read.
     """
 
     kind: ClassVar[str] = "kafka"
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    first: str | datetime | Named = "earliest"
+    first: str | datetime | OffsetsByTopic = "earliest"
     values: Values = field(default_factory=Values)
     carried: tuple[tuple[str, str], ...] = ()
     level: str = "read_committed"
@@ -65,7 +65,7 @@ class KafkaSource(KafkaConnection, Source):
     missing: str = "fail"
 
     def isolation(self, level: Isolation) -> Self:
-        """Sets the isolation: "read_committed" (default) leaves out records of aborted and open transactions."""
+        """Sets the isolation level: "read_committed" (default) leaves out records of aborted and open transactions."""
         return replace(self, level=one_of(level, ISOLATIONS, "isolation"))
 
     # start and trigger
@@ -88,7 +88,7 @@ class KafkaSource(KafkaConnection, Source):
 
         Args:
             poll: How often to look for new records: seconds, text such as "30s", or a timedelta.
-            max_rows: The most offsets of one batch, over all partitions.
+            max_rows: The most offsets that one batch reads, over all partitions.
 
         Examples:
             >>> Kafka.source("orders").servers("broker:9092").incremental(poll="5s").label()
@@ -123,7 +123,7 @@ class KafkaSource(KafkaConnection, Source):
                 schema's JSON, or the path of an .avsc file. Without a schema, the columns follow the registry.
             extra: The policy for fields that the schema lacks: "fail" treats the record as one that does not parse,
                 "ignore" leaves the fields out.
-            sample: For JSON without a schema: the columns are inferred from about so many records.
+            sample: For JSON without a schema: about how many records are read to infer the columns.
             timestamps: The unit of JSON numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
                 "us". A time outside of the years 1 to 9999 does not parse.
             registry: The address of a schema registry with Confluent's protocol. Values then begin with the byte 0 and
@@ -159,12 +159,12 @@ class KafkaSource(KafkaConnection, Source):
             DeclarationError: A name is not one of these.
         """
         wanted = {**{name: name for name in names}, **columns}
-        for what in wanted.values():
-            one_of(what, METADATA, "metadata")
+        for field_name in wanted.values():
+            one_of(field_name, METADATA, "metadata")
         return replace(self, carried=tuple({**dict(self.carried), **wanted}.items()))._with_columns()
 
     def with_metadata(self, *names: str, **columns: str) -> Self:
-        """Adds metadata of each record as columns, by the names that other sources have, too; see `.metadata()`.
+        """Adds metadata of each record as columns, with names as in other sources; see `.metadata()`.
 
         Args:
             names: "_topic", "_partition" (in the column `_source_partition`, since Iceberg reserves `_partition`),
@@ -179,12 +179,13 @@ class KafkaSource(KafkaConnection, Source):
             (('_topic', 'topic'), ('at', 'offset'))
         """
         wanted = metadata_columns(names, columns, [f"_{name}" for name in METADATA])
-        return self.metadata(**{name: what.removeprefix("_") for name, what in wanted})
+        return self.metadata(**{column: field_name.removeprefix("_") for column, field_name in wanted})
 
     def _with_columns(self) -> Self:
-        added = [f"`{name.replace('`', '``')}` {METADATA[what]}" for name, what in self.carried]
+        """The source with the columns of values and metadata as its schema; None if those of values are unknown."""
+        metadata = [f"`{column.replace('`', '``')}` {METADATA[field_name]}" for column, field_name in self.carried]
         columns = self.values.columns
-        return replace(self, declared_schema=", ".join([columns, *added]) if columns is not None else None)
+        return replace(self, declared_schema=", ".join([columns, *metadata]) if columns is not None else None)
 
     def with_value_columns(self, columns: str, avro: str | None = None) -> Self:
         """The source with the columns of its values, once they are known.
@@ -234,7 +235,7 @@ class KafkaSource(KafkaConnection, Source):
 
     @property
     def subject(self) -> str:
-        """The topics as messages name them."""
+        """The name of the topics in messages."""
         return f"/{self.pattern}/" if self.pattern is not None else ", ".join(self.topics)
 
     @property
@@ -256,14 +257,15 @@ class KafkaSource(KafkaConnection, Source):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        carried = ", ".join(f"{name}={what!r}" for name, what in self.carried)
-        return (self.values.text(), *([f"metadata({carried})"] if carried else []))
+        metadata = ", ".join(f"{column}={field_name!r}" for column, field_name in self.carried)
+        return (self.values.text(), *([f"metadata({metadata})"] if metadata else []))
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         yield self.connected
         yield from self.values.details()
         if self.carried:
-            columns = (name if name == what else f"{what} as {name}" for name, what in self.carried)
+            pairs = self.carried
+            columns = (column if column == field_name else f"{field_name} as {column}" for column, field_name in pairs)
             yield f"of each record: {', '.join(columns)}"
         yield f"from {self.beginning} on, {self.level}"
 

@@ -1,4 +1,4 @@
-"""Topics as a kind of source."""
+"""The source kind of `Kafka.source`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTAGES = (
     r"|before the position for partition|Cannot fetch record for offset"
     r"|not present in metadata after|Expiring \d+ record\(s\) for"
 )
-"""The messages of Kafka's clients, and of Spark's reader, while the brokers do not answer."""
+"""A pattern of the messages of Kafka's clients and of Spark's reader that mean that the brokers do not answer."""
 
 
 def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:

@@ -1,4 +1,4 @@
-"""Queries of a schema registry, over Confluent's HTTP protocol; no JVM is needed."""
+"""Queries a schema registry over Confluent's HTTP protocol; no JVM is needed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from helios.errors import HeliosError, InputError, NotFound, Origin, RunError
 from helios.sources.kafka.values import Registry
 
-PATIENCE = 10.0
-"""Seconds after which a request fails."""
+TIMEOUT = 10.0
+"""The seconds after which a request fails."""
 
 ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
 NO_SUBJECT = (40401, 40402)
-"""The registry's error codes for a subject, or a version of one, that it does not have."""
+"""The registry's error codes for an unknown subject, and for an unknown version of a subject."""
 
 
 @dataclass(frozen=True)
-class Registered:
-    """A schema that a registry knows.
+class RegisteredSchema:
+    """A schema in a registry.
 
     Attributes:
-        id: The id of the schema; it is never used for another schema.
+        id: The id of the schema. A registry never uses an id for another schema.
         version: The version of the schema in its subject.
         schema: The schema, as JSON.
     """
@@ -38,7 +38,7 @@ class Registered:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Follows no redirect, which would send the login to another server."""
+    """Refuses redirects: following one would send the login to another server."""
 
     def redirect_request(self, *arguments: Any) -> None:
         return None
@@ -52,7 +52,7 @@ def authorization(registry: Registry) -> str:
     return f"Basic {base64.b64encode(f'{registry.username}:{password}'.encode()).decode()}"
 
 
-def latest(registry: Registry, subject: str, where: Origin) -> Registered:
+def latest(registry: Registry, subject: str, where: Origin) -> RegisteredSchema:
     """The latest schema of a subject.
 
     Raises:
@@ -61,10 +61,10 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
         RunError: The registry does not answer, or refuses the request.
     """
     schema = get_json(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
-    kind = schema.get("schemaType", "AVRO")
-    if kind != "AVRO":
+    schema_type = schema.get("schemaType", "AVRO")
+    if schema_type != "AVRO":
         raise InputError(
-            f"the subject {subject} of {registry.url} has schemas of {kind}, and not of Avro.",
+            f"the subject {subject} of {registry.url} has schemas of {schema_type}, and not of Avro.",
             where=where,
             fix='read value("json", registry=...) with schema=, or value("bytes").',
         )
@@ -74,7 +74,7 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
             where=where,
             fix='register it as one schema, or decode value("bytes") in a step of your own.',
         )
-    return Registered(int(schema["id"]), int(schema["version"]), str(schema["schema"]))
+    return RegisteredSchema(int(schema["id"]), int(schema["version"]), str(schema["schema"]))
 
 
 def get_json(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
@@ -94,7 +94,7 @@ def get_json(registry: Registry, path: str, where: Origin, subject: str = "") ->
     if login := authorization(registry):
         request.add_header("Authorization", login)
     try:
-        with build_opener(_NoRedirect).open(request, timeout=PATIENCE) as answer:
+        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT) as answer:
             return json.loads(answer.read())
     except HTTPError as error:
         raise _refused(registry, error, where, subject) from error
@@ -113,6 +113,7 @@ def get_json(registry: Registry, path: str, where: Origin, subject: str = "") ->
 
 
 def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
+    """The error for a response of the registry that is an HTTP error."""
     try:
         answer = json.loads(error.read())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The declared start of a source of topics."""
+"""The declared start of a Kafka source."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from helios.model.values import caller
 
 Offsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
 Start: TypeAlias = 'Literal["earliest", "latest"] | str | datetime | Offsets'
-Named: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-"""Pairs of a topic and its offsets, which are pairs of a partition and an offset; an only topic is named ""."""
+OffsetsByTopic: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+"""Pairs of a topic and its offsets, which are pairs of a partition and an offset.
+
+The name of the topic is "" if the user gives the offsets of the only topic.
+"""
 
 
-def checked_start(at: Start) -> str | datetime | Named:
-    """A declared start, checked; a time is in UTC.
+def checked_start(at: Start) -> str | datetime | OffsetsByTopic:
+    """Returns a declared start, if it is valid. A time is converted to UTC.
 
     Raises:
         DeclarationError: The value is not a start.
@@ -38,11 +41,11 @@ def checked_start(at: Start) -> str | datetime | Named:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _offsets(given: Mapping[Any, Any]) -> Named:
-    """Checked offsets."""
+def _offsets(given: Mapping[Any, Any]) -> OffsetsByTopic:
+    """Returns declared offsets by topic, if they are valid."""
     of_one_topic = all(isinstance(key, int) for key in given)
     topics = {"": given} if of_one_topic else given
-    named: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+    by_topic: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for topic, offsets in sorted(topics.items(), key=lambda item: str(item[0])):
         pairs = sorted(offsets.items()) if isinstance(offsets, Mapping) else []
         numbers = [number for pair in pairs for number in pair]
@@ -53,5 +56,5 @@ def _offsets(given: Mapping[Any, Any]) -> Named:
                 where=caller(),
                 fix='write {0: 15, 1: 20}, or for several topics {"orders": {0: 15}, "payments": {0: 7}}.',
             )
-        named.append((topic, tuple(pairs)))
-    return tuple(named)
+        by_topic.append((topic, tuple(pairs)))
+    return tuple(by_topic)

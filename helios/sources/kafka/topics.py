@@ -1,7 +1,7 @@
 """How far Kafka topics are read, and where the next batch ends; no JVM is needed.
 
-A position has the id of each topic and, by partition, the offset of the next record to read. The id
-distinguishes a topic from a later one of the same name.
+A position has the id of each topic and, for each partition, the offset of the next record to read. The id
+distinguishes a topic from a later topic with the same name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 from helios.errors import LedgerError
 from helios.sources.common.position import SourcePosition
 
-SHOWN = 3
-"""The text of a position names at most so many partitions."""
+SHOWN_PARTITIONS = 3
+"""The text of a position names at most this many partitions."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Topic:
 
     Attributes:
         id: The id of the topic.
-        offsets: By partition, the offset of the next record to read.
-        since: By partition, the offset at which the batch that ends here begins. Empty if the batch begins where the
-            last one ended, as it always does except for a new topic and after deleted records.
+        offsets: For each partition, the offset of the next record to read.
+        since: For each partition, the offset at which the batch that ends here begins. It is empty if the batch begins
+            where the last batch ended. Only a new topic, or deleted records, make a batch begin elsewhere.
     """
 
     id: str
@@ -44,8 +44,8 @@ class Log:
 
     Attributes:
         id: The id of the topic.
-        earliest: By partition, the offset of the oldest record.
-        latest: By partition, the offset after the last record that can be read.
+        earliest: For each partition, the offset of the oldest record.
+        latest: For each partition, the offset after the last record that can be read.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Log:
 class TopicsPosition(SourcePosition):
     """How far topics are read, by their names."""
 
-    only_followed: ClassVar[bool] = False  # a source that is read once has an end position, too
+    only_followed: ClassVar[bool] = False  # a source that is read once also has an end position
 
     topics: Mapping[str, Topic]
 
@@ -81,8 +81,10 @@ class TopicsPosition(SourcePosition):
         read = ranges(start, self)
         if not read:
             return "0 records"
-        shown = ", ".join(f"{part.topic}/{part.partition} {part.start:,} to {part.end:,}" for part in read[:SHOWN])
-        return f"{sum(map(len, read)):,} records: {shown}{', ...' if len(read) > SHOWN else ''}"
+        shown = ", ".join(
+            f"{part.topic}/{part.partition} {part.start:,} to {part.end:,}" for part in read[:SHOWN_PARTITIONS]
+        )
+        return f"{sum(map(len, read)):,} records: {shown}{', ...' if len(read) > SHOWN_PARTITIONS else ''}"
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
@@ -122,7 +124,7 @@ class Range:
 
 
 class RecordsLost(LedgerError):
-    """Records that were not read yet are gone, or a topic was replaced by another one."""
+    """Records were deleted before they were read, or another topic has replaced a topic."""
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
@@ -136,10 +138,10 @@ def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
     """
     parts: list[Range] = []
     for name, topic in sorted(end.topics.items()):
-        known = start.topics[name].offsets if name in start.topics else ()
-        first = topic.since or known
+        last_end = start.topics[name].offsets if name in start.topics else ()
+        begin = topic.since or last_end
         for partition, offset in enumerate(topic.offsets):
-            parts.append(Range(name, partition, first[partition] if partition < len(first) else 0, offset))
+            parts.append(Range(name, partition, begin[partition] if partition < len(begin) else 0, offset))
     return [part for part in parts if len(part) > 0]
 
 
@@ -153,7 +155,7 @@ def empty_ranges(position: TopicsPosition) -> list[Range]:
 
 
 def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log]) -> None:
-    """Refuses topics that are not those of a position, or that have lost records.
+    """Refuses topics that were deleted or recreated since a position, or that have lost records.
 
     Args:
         position: The position.
@@ -168,7 +170,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         if log is None:
             raise RecordsLost(
                 f"the topic {name} is gone.",
-                fix="make it again under another name, or take it out of the source and run under a new name.",
+                fix="create the topic again under another name, or remove it from the source and run under a new name.",
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(
@@ -180,6 +182,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
 
 
 def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
+    """Refuses ranges whose records were deleted, or that exceed the log of their partition."""
     deleted = [part for part in wanted if part.start < logs[part.topic].earliest[part.partition]]
     if deleted:
         first = deleted[0]
@@ -223,7 +226,7 @@ def advance(
         after: The end of the last batch.
         logs: The current logs of the topics.
         max_rows: The most records of the batch.
-        skips: Whether deleted records are skipped.
+        skips: Whether records that were deleted before they were read are skipped.
 
     Examples:
         >>> logs = {"t": Log("a", (0, 0), (90, 10))}
@@ -245,7 +248,7 @@ def advance(
 
 
 def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Range]:
-    """The first records after a position, or if there are none the last records before it; about `most` of them.
+    """About `most` records: the first ones after a position or, if there are none, the last ones before it.
 
     Args:
         at: The position.
@@ -271,7 +274,7 @@ def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Rang
 
 
 def _batch_start(topic: Topic | None, log: Log, *, skips: bool) -> Topic:
-    """Where the next batch begins in a topic; None stands for a new topic."""
+    """The start of the next batch in a topic; `topic` is None for a new topic."""
     if topic is None:
         return Topic(log.id, log.earliest, since=log.earliest)
     new_partitions = len(log.latest) - len(topic.offsets)

@@ -1,4 +1,4 @@
-"""The topics of a source: those of a cluster, or a stand-in without a broker in a test."""
+"""The interface to the topics of a source: topics of a cluster, or in a test a stand-in without a broker."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ if TYPE_CHECKING:
 
 
 class Topics(Protocol):
-    """The topics of a source, as a reader needs them; see `helios.sources.kafka.spark.cluster.Cluster`."""
+    """The queries about the topics of a source; `helios.sources.kafka.spark.cluster.Cluster` sends them to Kafka."""
 
-    def topics(self) -> list[str]: ...
+    def topics(self) -> list[str]:
+        """The names of the topics that the source reads."""
 
-    def logs(self, names: Iterable[str]) -> dict[str, Log]: ...
+    def logs(self, names: Iterable[str]) -> dict[str, Log]:
+        """The current logs of topics, without those of missing topics."""
 
-    def missing(self, names: Iterable[str]) -> NotFound: ...
+    def missing(self, names: Iterable[str]) -> NotFound:
+        """The error for topics that do not exist."""
 
-    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]: ...
+    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
+        """For each topic, the offset in each partition of the first record at a time or later."""
 
-    def oldest(self, ranges: Sequence[Range]) -> int | None: ...
+    def oldest(self, ranges: Sequence[Range]) -> int | None:
+        """The smallest timestamp of the first records of ranges, in milliseconds; None if it is unknown."""
 
 
 class StandIn(Topics, Protocol):
-    """Topics without a broker, whose records a test provides."""
+    """Topics without a broker; a test provides their records."""
 
     def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:
-        """The records of ranges, with the columns that Spark's reader of Kafka has."""
+        """The records of ranges, with the columns of Spark's Kafka reader."""
 
     def produce(self, topic: str, records: DataFrame) -> None:
-        """Appends records to a topic, with the columns that Spark's writer of Kafka takes."""
+        """Appends records, with the columns of Spark's Kafka writer, to a topic."""
 
 
 STAND_INS: dict[str, Callable[[KafkaSource], StandIn]] = {}

@@ -1,4 +1,4 @@
-"""The declaration of how the values of Kafka's records become columns."""
+"""Declares how the values of Kafka records become columns."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ APPLIES_TO = {
     "sample": "columns of JSON that are inferred, without schema=",
     "timestamps": "numbers of JSON where schema= has a timestamp",
 }
-"""The values that an argument applies to; all other arguments apply to values with fields."""
+"""For some arguments of `value()`, what they apply to. All other arguments apply to values with fields."""
 
 SAMPLE = 1_000
-"""By default, the columns of JSON are inferred from so many records."""
+"""The default number of records from which the columns of JSON are inferred."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Registry:
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """How values are read.
+    """How the values of records are read.
 
     Attributes:
         format: "bytes", "string", "json" or "avro".
@@ -95,7 +95,7 @@ class Values:
         avro: The declared Avro schema, as JSON.
         registry: The registry that has the schemas of the values.
         extra: The policy for fields of a value that the schema lacks.
-        sample: Columns are inferred from about so many records.
+        sample: About how many records are read to infer the columns.
         timestamps: The unit of JSON numbers where the schema has a timestamp.
     """
 
@@ -168,7 +168,7 @@ class Values:
         return self.format == "json" and self.columns is None
 
     def text(self) -> str:
-        """The declaration, as a text of the pipeline's steps."""
+        """The declaration as text, for the list of the pipeline's steps."""
         columns = self.columns if self.format == "json" else self.avro
         schema = f", schema={columns!r}" if self.fields and columns is not None else ""
         registry = f", registry={self.registry.url!r}" if self.registry is not None else ""
@@ -177,7 +177,7 @@ class Values:
         return f"value({self.format!r}{schema}{registry}{extra}{unit})"
 
     def details(self) -> Iterator[str]:
-        """Lines of the plan."""
+        """The lines of the plan about values."""
         extra = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}[self.extra]
         yield f"values as {self.format}" + (f"; {extra}" if self.fields else "")
         if self.timestamps != "s":
@@ -207,13 +207,13 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
     Raises:
         DeclarationError: The file cannot be read, or the schema is not a record schema.
     """
-    what = 'value("avro", schema=)'
+    call = 'value("avro", schema=)'
     if isinstance(given, Path) or (isinstance(given, str) and given.strip().endswith(".avsc")):
         try:
             content: Any = Path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise DeclarationError(
-                f"{what}: {given} cannot be read: {error}.", where=caller(), fix="give the path of an .avsc file."
+                f"{call}: {given} cannot be read: {error}.", where=caller(), fix="give the path of an .avsc file."
             ) from None
     else:
         content = given
@@ -221,11 +221,11 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
         schema = json.loads(content) if isinstance(content, str) else dict(content)
     except (ValueError, TypeError) as error:
         raise DeclarationError(
-            f"{what}: this is not JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
+            f"{call}: this is not JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
         ) from None
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         raise DeclarationError(
-            f"{what}: values are records with fields, and the schema is not a record schema.",
+            f"{call}: values are records with fields, and the schema is not a record schema.",
             where=caller(),
             fix='write {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}.',
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
-from helios.sources.changes.spark.types import Kind
+from helios.sources.changes.spark.types import ConnectType
 from helios.sources.changes.spark.versions import Version
 from helios.spark.checkpoint.mirrored import LogPosition, Mirrored, NewestSchema
 
@@ -165,7 +165,7 @@ def _is_before(a: _Schema, b: _Schema) -> bool:
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
-def typed(kind: Kind) -> str:
+def typed(kind: ConnectType) -> str:
     """A type as text. It includes the scale, time unit or schema name, which also decide how values are written.
 
     Examples:

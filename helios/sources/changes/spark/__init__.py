@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""Reads database changes with Spark."""

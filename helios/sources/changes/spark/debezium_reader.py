@@ -1,4 +1,4 @@
-"""The source of Debezium's changes: the columns and keys of its records, and the ends of its batches."""
+"""Reads Debezium's changes: finds the columns and keys of the records, and the end of each batch."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from helios.sources.changes.slots import look_at_slot
 from helios.sources.changes.spark import rows as debezium_rows
 from helios.sources.changes.spark.tables import RECORDS
 from helios.sources.changes.spark.topic import TopicChangesReader
-from helios.sources.changes.spark.transactions import SETTLED, end_of_transactions
+from helios.sources.changes.spark.transactions import QUIET_SECONDS, end_of_transactions
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.kafka.topics import Log, Range, Topic, TopicsPosition
 from helios.table.positions import Span
 
 SAMPLES = (200, 20_000, None)
-"""Columns and keys are taken from so many of the newest records of each partition; from more if these have none."""
+"""How many of the newest records of each partition are read to find the columns and keys.
+
+If these records have none, the next number is tried; None reads all records.
+"""
 
 
 class DebeziumReader(TopicChangesReader):
-    """The changes of a table as a `Source`; for a mirror it returns records, which the sink separates by table."""
+    """Reads the changes of a table. For a mirror it returns the records, which the sink separates by table."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._known: tuple[StructType, tuple[str, ...]] | None = None
-        self._seen: dict[str, Log] = {}
+        self._earlier_logs: dict[str, Log] = {}
 
     @property
     @override
@@ -58,12 +61,15 @@ class DebeziumReader(TopicChangesReader):
         super().freeze()
         self._note_unread_slot()
         if self._atomic and self._frozen is not None:
-            self._seen = dict(self._frozen)
-            time.sleep(SETTLED)
-            self._frozen = self._cluster.logs(self._seen)
+            self._earlier_logs = dict(self._frozen)
+            time.sleep(QUIET_SECONDS)
+            self._frozen = self._cluster.logs(self._earlier_logs)
 
     def _note_unread_slot(self) -> None:
-        """Reports a slot that nobody reads, as its topics look like those of a database without changes."""
+        """Notes a problem of the replication slot.
+
+        If nobody reads the slot, its topics look like those of a database without changes.
+        """
         slot = self._changes.replication
         if slot is None:
             return
@@ -73,19 +79,19 @@ class DebeziumReader(TopicChangesReader):
             self.context.observer.noted(f"the topics may lack changes: {problem}")
 
     @override
-    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
-        if not self._atomic or not self._waiting(at, logs):
-            return super()._end(at, logs, most)
-        seen = self._seen
+    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None) -> TopicsPosition:
+        if not self._atomic or not self._unread(at, logs):
+            return super()._end(at, logs, max_rows)
+        earlier_logs = self._earlier_logs
         if self._frozen is None:
-            seen = dict(logs)
-            time.sleep(SETTLED)
+            earlier_logs = dict(logs)
+            time.sleep(QUIET_SECONDS)
             logs = self._logs(at)
 
-        def read(upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
-            return self._records_of(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
+        def read(end: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
+            return self._records_of(self.context.spark, self.span(at.as_json(), end.as_json()), wanted)
 
-        return end_of_transactions(at, seen, logs, read, most=most, skips=self._skips)
+        return end_of_transactions(at, earlier_logs, logs, read, most=max_rows, skips=self._skips)
 
     # columns and keys
 
@@ -113,9 +119,9 @@ class DebeziumReader(TopicChangesReader):
         return keys
 
     def _columns_and_keys(self) -> tuple[StructType, tuple[str, ...]]:
-        """The columns and keys of the newest records, or those that an earlier run stored."""
+        """The columns and keys of the newest records, or those that an earlier run has stored."""
         if self._known is None:
-            self._known = self._newest() or self._stored()
+            self._known = self._from_newest_records() or self._from_checkpoint()
         if self._known is None:
             raise NotFound(
                 f"{self._changes.label()}: there is no record yet to take the columns and the key from.",
@@ -125,21 +131,21 @@ class DebeziumReader(TopicChangesReader):
             )
         return self._known
 
-    def _newest(self) -> tuple[StructType, tuple[str, ...]] | None:
-        """The columns and keys of the newest records, which are also stored; None if no record has any."""
+    def _from_newest_records(self) -> tuple[StructType, tuple[str, ...]] | None:
+        """Finds the columns and keys in the newest records, and stores them; None if no record has any."""
         logs = self._cluster.logs(self._cluster.topics())
         declared = debezium_rows.declared_columns(self._changes)
-        for most in SAMPLES:
-            starts = {
+        for sample in SAMPLES:
+            offsets = {
                 name: tuple(
-                    max(first, last - most) if most is not None else first
-                    for first, last in zip(log.earliest, log.latest, strict=True)
+                    max(earliest, latest - sample) if sample is not None else earliest
+                    for earliest, latest in zip(log.earliest, log.latest, strict=True)
                 )
                 for name, log in logs.items()
             }
-            at = TopicsPosition({name: Topic(log.id, starts[name]) for name, log in logs.items()})
-            upto = TopicsPosition({name: Topic(log.id, log.latest) for name, log in logs.items()})
-            records = self._records(self.context.spark, self.span(at.as_json(), upto.as_json()))
+            start = TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()})
+            end = TopicsPosition({name: Topic(log.id, log.latest) for name, log in logs.items()})
+            records = self._records(self.context.spark, self.span(start.as_json(), end.as_json()))
             if records is None:
                 return None
             versions = debezium_rows.table_versions(debezium_rows.events(records))
@@ -159,8 +165,8 @@ class DebeziumReader(TopicChangesReader):
         if files is not None and files.read(self._file) != text:
             files.write(self._file, text)
 
-    def _stored(self) -> tuple[StructType, tuple[str, ...]] | None:
-        """The columns and keys in the checkpoint; None without them."""
+    def _from_checkpoint(self) -> tuple[StructType, tuple[str, ...]] | None:
+        """The columns and keys that an earlier run has stored in the checkpoint; None if there are none."""
         checkpoint = self.context.checkpoint
         text = checkpoint.files.read(self._file) if checkpoint is not None else None
         if text is None:
@@ -187,5 +193,6 @@ class DebeziumReader(TopicChangesReader):
         return debezium_rows.with_null_order(empty) if self._ordered and not self._mirrored else empty
 
     def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:
+        """The records of a span; None if the span is empty."""
         wanted = self._ranges(span)
         return self._records_of(spark, span, wanted) if wanted else None

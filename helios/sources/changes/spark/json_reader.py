@@ -1,4 +1,4 @@
-"""The source of a change log: JSON records, with the hidden columns of their order and deletes."""
+"""Reads a change log: JSON records become changes, with hidden columns for their order and deletes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from helios.sources.changes.json import ChangeLogSource
 from helios.sources.changes.spark.rows import visible
 from helios.sources.changes.spark.topic import TopicChangesReader
 from helios.sources.kafka.spark import rows as kafka_rows
-from helios.sources.kafka.spark.rows import RECORD, WHY
+from helios.sources.kafka.spark.rows import BAD_REASON, RECORD
 from helios.sources.kafka.topics import TopicsPosition
 from helios.spark.jvm.sql import quoted
 
 OPERATION, ORDER = "__helios_operation", "__helios_order_value"
 """Hidden columns: the operation of a change, and the value of the declared order."""
 
-PLACE = ("offset", "partition")
-"""The fields that order changes if no order is declared, or if their values of the declared order are equal."""
+POSITION_FIELDS = ("offset", "partition")
+"""The fields of a record that order changes, if no order is declared or if values of the declared order are equal."""
 
 
 class ChangeLogReader(TopicChangesReader):
-    """The changes of a change log as a `Source`."""
+    """Reads the changes of a change log."""
 
     @property
     @override
@@ -48,8 +48,9 @@ class ChangeLogReader(TopicChangesReader):
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
         source = self._with_columns(end.topics)
         self._inferred.keep()
+        rejected = self.context.rejected_input
         rows = kafka_rows.rows(
-            records, source, self.context.rejected_input, positioned=False, also=lambda df: changes(df, self._changes)
+            records, source, rejected, positioned=False, transform=lambda df: changes(df, self._changes)
         )
         return rows if self._ordered else visible(rows)
 
@@ -58,21 +59,21 @@ class ChangeLogReader(TopicChangesReader):
         empty = super().empty(spark)
         if not self._ordered:
             return empty
-        place = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in PLACE])
-        return empty.select("*", place.alias(LOG), F.lit(False).alias(GONE))
+        order = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in POSITION_FIELDS])
+        return empty.select("*", order.alias(LOG), F.lit(False).alias(GONE))
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
-    """Parsed records as changes, with the hidden columns and, in `WHY`, the reason why a record is not a change.
+    """Turns parsed records into changes: adds the hidden columns, and the reason if a record is not a change.
 
     Args:
-        df: The parsed records, with `kafka_rows.RECORD` and `WHY`.
+        df: The parsed records, with `kafka_rows.RECORD` and `BAD_REASON`.
         source: The source.
 
     Raises:
         NotFound: The records do not have the column of the operation.
     """
-    names = [name for name in df.columns if name not in (RECORD, WHY)]
+    names = [name for name in df.columns if name not in (RECORD, BAD_REASON)]
     if source.op_column.isidentifier() and source.op_column.lower() not in map(str.lower, names):
         raise NotFound(
             f"{source.label()}: the records have no column {source.op_column!r}. {near_miss(source.op_column, names)}",
@@ -81,46 +82,48 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
         )
     order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
     df = df.select("*", F.expr(source.op).cast("string").alias(OPERATION), *order)
-    ignored = F.col(WHY).isNull() & _means("ignore", source)
+    ignored = F.col(BAD_REASON).isNull() & _means("ignore", source)
     columns = [F.col(quoted(name)) for name in names if name.lower() != source.op_column.lower()]
     return df.where(~ignored).select(
         *columns,
         _order(df, source).alias(LOG),
         _means("delete", source).alias(GONE),
         RECORD,
-        F.coalesce(WHY, _why(source)).alias(WHY),
+        F.coalesce(BAD_REASON, _bad_reason(source)).alias(BAD_REASON),
     )
 
 
 def _means(meaning: str, source: ChangeLogSource) -> Column:
     """The condition that the operation of a change means `meaning`."""
-    values = [value for value, value_means in source.operations if value_means == meaning]
+    values = [value for value, its_meaning in source.operations if its_meaning == meaning]
     return F.coalesce(F.lower(OPERATION).isin(values), F.lit(False)) if values else F.lit(False)
 
 
-def _why(source: ChangeLogSource) -> Column:
+def _bad_reason(source: ChangeLogSource) -> Column:
     """The reason why a parsed record is not a change; null if it is one."""
     operation = F.col(OPERATION)
     known = [value for value, _ in source.operations]
     unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {', '.join(known)}"))
-    why = (
+    reason = (
         F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
         .when(operation.isNull(), F.lit(f"{source.op} is null: the operation of the change is unknown"))
         .when(~F.lower(operation).isin(known), unknown)
     )
     if source.order is not None:
-        why = why.when(F.col(ORDER).isNull(), F.lit(f"{source.order} is null: the change has no order"))
-    return why
+        reason = reason.when(F.col(ORDER).isNull(), F.lit(f"{source.order} is null: the change has no order"))
+    return reason
 
 
 def _order(df: DataFrame, source: ChangeLogSource) -> Column:
-    """The order of a change. The expression is part of the first field's name, so that stored orders of another
-    expression are refused.
+    """The order of a change.
+
+    The name of the first field contains the declared expression. If the expression is changed later, the name differs
+    from the one that the target has stored, and the target refuses the new orders.
     """
-    place = [F.col(RECORD)[name].cast("bigint").alias(name) for name in PLACE]
+    position = [F.col(RECORD)[name].cast("bigint").alias(name) for name in POSITION_FIELDS]
     if source.order is None:
-        return F.struct(*place)
+        return F.struct(*position)
     value = F.col(ORDER)
     if isinstance(df.schema[ORDER].dataType, IntegralType):
         value = value.cast("bigint")
-    return F.struct(value.alias(f"by {' '.join(source.order.split())}"), *place)
+    return F.struct(value.alias(f"by {' '.join(source.order.split())}"), *position)

@@ -1,4 +1,4 @@
-"""The checks of `helios doctor` for changes of a database."""
+"""The checks of `helios doctor` for sources of database changes."""
 
 from __future__ import annotations
 

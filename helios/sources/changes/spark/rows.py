@@ -1,7 +1,7 @@
 """The rows of Debezium's records: the columns of the envelopes, and the hidden columns of order and deletes.
 
-The records of one batch may have several versions of the schema. Each record is read by its own version, and columns
-are matched by name.
+The records of one batch may have several versions of the schema. Each record is parsed with its own version, and
+columns are matched by name.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from helios.errors import InputError
 from helios.model.columns import GONE, LOG
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import types as connect_types
-from helios.sources.changes.spark.types import Kind
+from helios.sources.changes.spark.types import ConnectType
 from helios.sources.changes.spark.versions import TableVersions, Version, versions_of
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
 from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import by_name, cast, castable, united
-from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, has_field, verdict
+from helios.sources.kafka.spark.rows import BAD_REASON, CORRUPT, FEATURES, PARSING, RECORD, has_field, verdict
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 
 EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
 """Hidden columns: the envelope, the record's key as JSON, and the row as JSON."""
 
-ENVELOPE_WHY = "__helios_envelope_why"
+KEY_TEXT = "__helios_key_text"
+"""The hidden column with the record's key as text; null if the key is not UTF-8."""
+
+NOT_A_CHANGE = "__helios_not_a_change"
 """The hidden column with the reason why a record is not a change of a row; null if it is one."""
 
 VALUES, CONVERTED = "__helios_values", "__helios_converted"
-"""Hidden columns: the row's values as Spark parses them (`Kind.stored`), and in the types of their columns."""
-
+"""Hidden columns: the row's values as Spark parses them (`ConnectType.stored`), and in the types of their columns."""
 
 ORIGIN = ("name", "db", "schema", "table")
 """The fields of an envelope's `source` that identify the table: the topic's prefix, the database, schema and table."""
 
 
-def _texts(*names: str) -> list[StructField]:
+def _text_fields(*names: str) -> list[StructField]:
     return [StructField(name, StringType()) for name in names]
 
 
 SOURCE = StructType(
-    _texts("connector", "snapshot", "file", *ORIGIN) + [StructField(n, LongType()) for n in ("lsn", "pos", "row")]
+    _text_fields("connector", "snapshot", "file", *ORIGIN) + [StructField(n, LongType()) for n in ("lsn", "pos", "row")]
 )
-PAYLOAD = StructType([*_texts("op", "before", "after"), StructField("source", SOURCE)])
-ENVELOPE = StructType([*PAYLOAD.fields, *_texts("schema"), StructField("payload", PAYLOAD)])
-KEYS = StructType(_texts("schema", "payload"))
+PAYLOAD = StructType([*_text_fields("op", "before", "after"), StructField("source", SOURCE)])
+ENVELOPE = StructType([*PAYLOAD.fields, *_text_fields("schema"), StructField("payload", PAYLOAD)])
+KEY_ENVELOPE = StructType(_text_fields("schema", "payload"))
 
 SNAPSHOT_ENDS = ("last", "last_in_data_collection")
 """The marks of the last row of a snapshot, and of the last one of a table (Debezium's `SnapshotRecord`)."""
@@ -63,59 +65,65 @@ BINLOGS = ("mysql", "mariadb")
 
 
 def events(records: DataFrame) -> DataFrame:
-    """Records with their envelope, key and `schema` part, and the reason if a record has none; without tombstones."""
+    """Records with their envelope, their key and the `schema` part of the envelope; tombstones are left out.
+
+    If a record has no envelope, `NOT_A_CHANGE` has the reason.
+    """
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])
     text, key = F.col("value").cast("string"), F.col("key").cast("string")
     df = records.where(F.col("value").isNotNull()).select(
         record.alias(RECORD),
         json_line(spark, F.when(F.is_valid_utf8(text), text), ENVELOPE.json(), (), FEATURES).alias(EVENT),
-        json_line(spark, F.when(F.is_valid_utf8(key), key), KEYS.json(), (), FEATURES).alias(KEY),
-        F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text")).alias(ENVELOPE_WHY),
-        F.when(F.is_valid_utf8(key), key).alias(ROW),
+        json_line(spark, F.when(F.is_valid_utf8(key), key), KEY_ENVELOPE.json(), (), FEATURES).alias(KEY),
+        F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text")).alias(NOT_A_CHANGE),
+        F.when(F.is_valid_utf8(key), key).alias(KEY_TEXT),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
     parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
-    keyed = F.from_json(an_object(json_key), ddl(spark, KEYS), PARSING)
-    why = F.coalesce(
-        F.col(ENVELOPE_WHY),
+    parsed_key = F.from_json(an_object(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
+    reason = F.coalesce(
+        F.col(NOT_A_CHANGE),
         F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
     )
-    wrapped = F.col(EVENT)["payload"].isNotNull()
-    inner = F.when(wrapped, F.col(EVENT)["payload"]).otherwise(
+    has_payload = F.col(EVENT)["payload"].isNotNull()  # with a schema part, the envelope is in the field `payload`
+    payload = F.when(has_payload, F.col(EVENT)["payload"]).otherwise(
         F.struct(*[F.col(EVENT)[field.name].alias(field.name) for field in PAYLOAD.fields])
     )
-    own_key = F.coalesce(F.when(F.col(KEY)["schema"].isNotNull(), F.col(KEY)["payload"]), F.col(ROW))
+    own_key = F.coalesce(F.when(F.col(KEY)["schema"].isNotNull(), F.col(KEY)["payload"]), F.col(KEY_TEXT))
     return (
-        df.withColumns({EVENT: parsed, KEY: keyed, ENVELOPE_WHY: why})
-        .withColumns({KEY: own_key, ROW: F.col(EVENT)["schema"], EVENT: inner})
-        .withColumnRenamed(ROW, "schema")
+        df.withColumns({EVENT: parsed, KEY: parsed_key, NOT_A_CHANGE: reason})
+        .withColumns({KEY: own_key, "schema": F.col(EVENT)["schema"], EVENT: payload})
+        .drop(KEY_TEXT)
     )
 
 
 def table_versions(changes: DataFrame) -> TableVersions:
-    """The columns and keys of one table's changes, as `events` returns them; this reads all changes."""
+    """The schema versions and the key of one table, from its changes as `events` returns them; this reads them all."""
     return versions_of(schema_rows(changes))
 
 
 def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
-    """A row for each schema part and key of the records, oldest first, with the positions of its first and last record.
+    """A row for each schema part and key of the records, oldest first, with the log positions of its records.
+
+    A row has the positions of its `first` and `last` change, those at which snapshots were `taken` and `ended`, whether
+    it has rows of a `snapshot`, and the record with which it begins (`begin`).
 
     Args:
         changes: The records, as `events` returns them.
         by: Further columns to group by.
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
-    good = F.col(ENVELOPE_WHY).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
+    good = F.col(NOT_A_CHANGE).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
     newest = F.max(F.struct(F.col(RECORD)["timestamp"], F.col(RECORD)["offset"])).alias("newest")
-    place = _place()
-    at = F.when(place["file"].isNotNull() & place["position"].isNotNull(), place)
+    position = _log_position()
+    at = F.when(position["file"].isNotNull() & position["position"].isNotNull(), position)
     grouped = changes.groupBy(*by, "schema", key.alias("names"), good.alias("good"))
     record, op = F.col(RECORD), F.col(EVENT)["op"]
     begin = F.min(F.struct(record["timestamp"], record["partition"], record["offset"], op.alias("op")))
     first, last = F.min(at).alias("first"), F.max(at).alias("last")
     snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
-    taken = F.min(F.when(_of_whole_snapshot(), at)).alias("taken")
+    taken = F.min(F.when(_is_whole_snapshot_row(), at)).alias("taken")
     ended = F.max(F.when(_ends_snapshot(), at)).alias("ended")
     return grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken, ended).orderBy("newest").collect()
 
@@ -124,7 +132,7 @@ def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
 
 
 def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
-    """The columns of some versions, each with a type for the values of all versions.
+    """The columns of all versions; the type of a column holds its values of all versions.
 
     Raises:
         InputError: A column has had several types, and no type holds the values of all.
@@ -152,21 +160,21 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 
 def with_null_order(df: DataFrame) -> DataFrame:
-    """Rows with the hidden columns of order (null) and deletes (false); for a batch without changes."""
+    """Adds the hidden columns of order (null) and deletes (false) to rows, for a batch without changes."""
     return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
 
 
 def visible(df: DataFrame) -> DataFrame:
-    """Rows for a preview: without the hidden columns, and without deleted rows, of which only the keys are known."""
+    """The rows for a preview: without the hidden columns, and without deletes, of which only the keys are known."""
     return df.where(~F.col(GONE)).drop(LOG, GONE)
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
-"""The order of a change: by the last snapshot before it (`epoch`), then by its position in the database's log, then by
-that in Kafka. `time` orders snapshots among the changes of partitions that were added to the topic later."""
+"""The type of a change's order: the last snapshot before the change (`epoch`), then its position in the database's log,
+then its position in Kafka. If partitions were added to the topic, `time` orders a snapshot among their changes."""
 
 
-def _place() -> Column:
+def _log_position() -> Column:
     """The position of a change in the database's log."""
     source = F.col(EVENT)["source"]
     binlog = source["connector"].isin(*BINLOGS)
@@ -175,8 +183,8 @@ def _place() -> Column:
     return F.struct(file.cast("bigint").alias("file"), position.alias("position"))
 
 
-def _of_whole_snapshot() -> Column:
-    """The condition that a record is a row of a snapshot, but not of an incremental one."""
+def _is_whole_snapshot_row() -> Column:
+    """The condition that a record is a row of a snapshot that is not incremental."""
     event = F.col(EVENT)
     return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
 
@@ -187,20 +195,20 @@ def _ends_snapshot() -> Column:
     return (event["op"] == "r") & event["source"]["snapshot"].isin(*SNAPSHOT_ENDS)
 
 
-def _log() -> Column:
+def _change_order() -> Column:
     """The order of a change, as `LOG_TYPE`."""
     event, record = F.col(EVENT), F.col(RECORD)
-    source, place = event["source"], _place()
-    # While a snapshot is taken, the log continues. So Kafka, and not the log, orders the snapshot's rows among the
-    # changes: the sink gives each change the time of the last snapshot before it as `epoch`. The rows of an incremental
-    # snapshot are ordered by the log.
-    whole = _of_whole_snapshot()
+    source, position = event["source"], _log_position()
+    # The log continues while a snapshot is taken, so the log cannot order the snapshot's rows among the changes. Kafka
+    # orders them: the sink gives each change the time of the last snapshot before it as `epoch`. The log does order the
+    # rows of an incremental snapshot.
+    whole = _is_whole_snapshot_row()
     binlog = source["connector"].isin(*BINLOGS)
     first = F.lit(-1).cast("bigint")  # before all changes of the epoch
     return F.struct(
         F.when(whole, F.unix_millis(record["timestamp"])).alias("epoch"),
-        F.when(whole, first).otherwise(place["file"]).alias("file"),
-        place["position"].alias("position"),
+        F.when(whole, first).otherwise(position["file"]).alias("file"),
+        position["position"].alias("position"),
         F.when(binlog, source["row"]).otherwise(F.lit(0)).cast("bigint").alias("row"),
         record["partition"].alias("partition"),
         record["offset"].alias("offset"),
@@ -208,9 +216,9 @@ def _log() -> Column:
     )
 
 
-def _envelope_why(keys: Sequence[str]) -> Column:
+def _envelope_reason(keys: Sequence[str]) -> Column:
     """The reason why a record is not a change of a row; null if it is one."""
-    event, log = F.col(EVENT), _log()
+    event, order = F.col(EVENT), _change_order()
     op, names = event["op"], F.json_object_keys(F.col(KEY))
     own_key = F.array_sort(F.transform(names, F.lower))
     upsert_key = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)]).cast("array<string>")
@@ -219,9 +227,9 @@ def _envelope_why(keys: Sequence[str]) -> Column:
         F.array_join(names, ", "),
         F.lit(f"), and the upsert is by ({', '.join(keys)}): Debezium deletes rows by the record's own key alone"),
     )
-    unordered = log["position"].isNull() | log["file"].isNull()
+    unordered = order["position"].isNull() | order["file"].isNull()
     return (
-        F.when(F.col(ENVELOPE_WHY).isNotNull(), F.col(ENVELOPE_WHY))
+        F.when(F.col(NOT_A_CHANGE).isNotNull(), F.col(NOT_A_CHANGE))
         .when(op.isNull(), F.lit("the value is not an envelope of Debezium: it has no op"))
         .when(op == "t", F.lit("the table was truncated, which an upsert cannot follow"))
         .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is not a change of a row")))
@@ -254,51 +262,58 @@ def rows(
         source: The source.
         table: The versions of the schema in the records.
         keys: The key columns.
-        known: The columns, if no record has a schema.
+        known: The columns to return if no schema is declared and no record has a schema part.
         rejected: Collects the bad records.
         no_schema: The reason for records without a schema part, if no columns are declared.
     """
     connect_types.prepare(changes.sparkSession)
-    df = changes.withColumn(ENVELOPE_WHY, _envelope_why(keys))
-    # For a delete only the key is used: the log may not even have the key columns of the deleted row.
+    df = changes.withColumn(NOT_A_CHANGE, _envelope_reason(keys))
+    # Only the record's key is used for a delete: `before` may not even have the key columns of the deleted row.
     df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
     declared, schema = declared_columns(source), F.col("schema")
     wanted = declared or (columns(table.versions, source) if table.versions else known)
-    parts = [_read(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in table.versions]
+    parts = [
+        _parsed(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in table.versions
+    ]
     if table.others:
         texts = [text for version in table.versions for text in version.texts]
         others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
-        parts.append(_others(others, source, wanted, no_schema))
+        parts.append(_parsed_without_version(others, source, wanted, no_schema))
     union = reduce(DataFrame.unionByName, parts)
     return rejects.without_bad_rows(union, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 
-def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
-    """Records whose schema part has no columns. A record without a schema part is read by the declared columns."""
+def _parsed_without_version(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
+    """The rows of records that have none of the versions.
+
+    A record without a schema part is parsed with the declared columns. All other records are bad.
+    """
     declared = declared_columns(source)
-    why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
+    reason = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
     if declared is None:
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
-        return _with_hidden(df, nulls, F.coalesce(why, F.lit(no_schema)))
+        return _with_hidden(df, nulls, F.coalesce(reason, F.lit(no_schema)))
     kinds = [(f.name, connect_types.declared(f.dataType, source.time, source.decimals)) for f in declared.fields]
-    return _read(df.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, why)), tuple(kinds), source, wanted)
+    return _parsed(df.withColumn(NOT_A_CHANGE, F.coalesce(NOT_A_CHANGE, reason)), tuple(kinds), source, wanted)
 
 
-def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource, wanted: StructType) -> DataFrame:
-    """The records of one version: the wanted columns, the hidden columns, and the reason if a record is bad."""
+def _parsed(
+    df: DataFrame, fields: tuple[tuple[str, ConnectType], ...], source: CdcSource, wanted: StructType
+) -> DataFrame:
+    """The rows of records of one version: the wanted columns and the hidden columns."""
     spark = df.sparkSession
     rest = REST if source.declared_schema is not None and source.extra == "fail" else ""
-    own = {name.lower(): (name, kind) for name, kind in fields if name.lower() in by_name(wanted)}
-    stored = StructType([StructField(name, kind.stored) for name, kind in own.values()])
+    used_fields = {name.lower(): (name, kind) for name, kind in fields if name.lower() in by_name(wanted)}
+    stored = StructType([StructField(name, kind.stored) for name, kind in used_fields.values()])
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
-    parsing = StructType([*stored.fields, *_texts(REST, CORRUPT)])
+    parsing = StructType([*stored.fields, *_text_fields(REST, CORRUPT)])
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
-    converted = [connect_types.converted(F.col(VALUES)[name], kind).alias(name) for name, kind in own.values()]
+    converted = [connect_types.converted(F.col(VALUES)[name], kind).alias(name) for name, kind in used_fields.values()]
     df = df.withColumn(CONVERTED, F.struct(*converted) if converted else F.lit(None))
     selected, reasons = [], []
     for field in wanted.fields:
-        if field.name.lower() in own:
-            value, why = _value(field, *own[field.name.lower()])
+        if field.name.lower() in used_fields:
+            value, why = _value(field, *used_fields[field.name.lower()])
             selected.append(value.alias(field.name))
             reasons.append(why)
         else:
@@ -316,7 +331,7 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     return _with_hidden(df, selected, why)
 
 
-def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
+def _value(field: StructField, name: str, kind: ConnectType) -> tuple[Column, Column]:
     """The value of a column, and the reason if the value is bad; null for a good one."""
     values, is_delete = F.col(VALUES), F.col(EVENT)["op"] == "d"
     value, converted = values[name], F.col(CONVERTED)[name]
@@ -338,8 +353,8 @@ def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame
     gone = F.coalesce(F.col(EVENT)["op"] == "d", F.lit(False))
     return df.select(
         *columns,
-        _log().alias(LOG),
+        _change_order().alias(LOG),
         gone.alias(GONE),
         F.col(RECORD),
-        F.coalesce(F.col(ENVELOPE_WHY), why).alias(WHY),
+        F.coalesce(F.col(NOT_A_CHANGE), why).alias(BAD_REASON),
     )

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from helios.model.flow import Source
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import rows as debezium_rows
-from helios.sources.changes.spark.rows import ENVELOPE_WHY, EVENT, KEY, OPERATIONS, ORIGIN
+from helios.sources.changes.spark.rows import EVENT, KEY, NOT_A_CHANGE, OPERATIONS, ORIGIN
 from helios.sources.changes.spark.versions import TableVersions, versions_of
 from helios.sources.common.spark.run_state import RejectedInput
 
@@ -75,7 +75,7 @@ class ChangesByTable:
         assert isinstance(source, CdcSource)
         self._source = source
         self._rejected = rejected
-        self._changes = _named(debezium_rows.events(records)).persist()
+        self._changes = _with_table(debezium_rows.events(records)).persist()
         grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.schema_rows(self._changes, TABLE):
             table = SourceTable(*row[TABLE]) if row[TABLE] is not None else None
@@ -97,12 +97,12 @@ class ChangesByTable:
 
     def rows(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         """The rows of a table's changes, with the hidden columns of their order and deletes."""
-        return self._rows(self._of(table), self.tables[table], keys)
+        return self._rows(self._changes_of(table), self.tables[table], keys)
 
     def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
-        """The keys of a table's changes that have one of the operations, as texts."""
+        """The keys of a table's changes with one of these operations; the key columns are text."""
         texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
-        return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
+        return self._changes_of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
         """Treats all records of a table as bad.
@@ -115,25 +115,27 @@ class ChangesByTable:
         Raises:
             Py4JJavaError: A bad record stops the run.
         """
-        changes = self._of(table)
+        changes = self._changes_of(table)
         if why is not None:
-            changes = changes.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, F.lit(why)))
-        # All rows are bad, so none is written; but only reading them stops the run, or counts dropped records.
+            changes = changes.withColumn(NOT_A_CHANGE, F.coalesce(NOT_A_CHANGE, F.lit(why)))
+        # All of these rows are bad, so none is written. They must be read all the same: reading a bad record stops the
+        # run, or counts the record as dropped.
         self._rows(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
 
     def forget(self) -> None:
         """Frees the memory of the records."""
         self._changes.unpersist()
 
-    def _of(self, table: SourceTable | None) -> DataFrame:
-        named = F.col(TABLE)
+    def _changes_of(self, table: SourceTable | None) -> DataFrame:
+        """The changes of a table; those that name no table for None."""
+        named_table = F.col(TABLE)
         if table is None:
-            return self._changes.where(named.isNull())
+            return self._changes.where(named_table.isNull())
         parts = (table.prefix, table.db, table.schema, table.table)
         same = F.lit(True)
         for name, part in zip(ORIGIN, parts, strict=True):
-            same = same & (named[name] == part)
-        return self._changes.where(named.isNotNull() & same)
+            same = same & (named_table[name] == part)
+        return self._changes.where(named_table.isNotNull() & same)
 
     def _rows(self, changes: DataFrame, versions: TableVersions, keys: Sequence[str]) -> DataFrame:
         return debezium_rows.rows(
@@ -147,7 +149,7 @@ class ChangesByTable:
         )
 
 
-def _named(changes: DataFrame) -> DataFrame:
+def _with_table(changes: DataFrame) -> DataFrame:
     """Adds the column `TABLE`; a change of a row that names no table is bad."""
     event = F.col(EVENT)
     source = event["source"]
@@ -157,7 +159,7 @@ def _named(changes: DataFrame) -> DataFrame:
     why = F.when(changes_row & ~names_table, F.lit("its source names no table"))
     return changes.withColumns(
         {
-            TABLE: F.when(F.col(ENVELOPE_WHY).isNull() & names_table, table),
-            ENVELOPE_WHY: F.coalesce(F.col(ENVELOPE_WHY), why),
+            TABLE: F.when(F.col(NOT_A_CHANGE).isNull() & names_table, table),
+            NOT_A_CHANGE: F.coalesce(F.col(NOT_A_CHANGE), why),
         }
     )

@@ -1,4 +1,4 @@
-"""The common base of the readers of changes."""
+"""The common base class of the readers of database changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.sources.kafka.spark.reader import KafkaReader
 
 
 class TopicChangesReader(KafkaReader):
-    """Records of a topic as changes."""
+    """Reads the records of a topic as changes."""
 
     @property
     def _changes(self) -> TopicChanges:

@@ -17,16 +17,17 @@ from pyspark.sql import functions as F
 
 from helios.sources.kafka.topics import Log, Range, TopicsPosition, advance, ranges
 
-SETTLED = 1.0
-"""Seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
-transaction for its `poll.interval.ms`, half a second. In this time, records of other partitions may overtake it."""
+QUIET_SECONDS = 1.0
+"""The seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
+transaction for its `poll.interval.ms`, half a second by default. Meanwhile, records of other partitions may overtake
+it."""
 
 Partition = tuple[str, int]
 
 
 def end_of_transactions(
     at: TopicsPosition,
-    seen: Mapping[str, Log],
+    earlier_logs: Mapping[str, Log],
     logs: Mapping[str, Log],
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     *,
@@ -37,52 +38,53 @@ def end_of_transactions(
 
     Args:
         at: The end of the last batch.
-        seen: The logs of the topics `SETTLED` seconds ago.
+        earlier_logs: The logs of the topics `QUIET_SECONDS` ago.
         logs: The current logs of the topics.
         read: Reads ranges of records up to a position.
-        most: The most records of the batch; a single large transaction may exceed it.
-        skips: Whether deleted records are skipped.
+        most: The limit of records in the batch; a single large transaction may exceed it.
+        skips: Whether records that were deleted before they were read are skipped.
     """
     topics_end = advance(at, logs, skips=skips)
-    grown = {name: log.latest for name, log in seen.items()} != {name: log.latest for name, log in logs.items()}
+    earlier_ends = {name: log.latest for name, log in earlier_logs.items()}
+    has_new_records = earlier_ends != {name: log.latest for name, log in logs.items()}
     while True:
-        upto = advance(at, logs, most, skips=skips)
-        wanted = ranges(at, upto)
-        end = _end(upto, topics_end, wanted, read, seen if grown else None) if wanted else upto
-        if most is None or ranges(at, end) or upto == topics_end:
+        limit = advance(at, logs, most, skips=skips)
+        wanted = ranges(at, limit)
+        end = _end(limit, topics_end, wanted, read, earlier_logs if has_new_records else None) if wanted else limit
+        if most is None or ranges(at, end) or limit == topics_end:
             return end
         most *= 4
 
 
 def _end(
-    upto: TopicsPosition,
+    limit: TopicsPosition,
     topics_end: TopicsPosition,
     wanted: Sequence[Range],
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
-    seen: Mapping[str, Log] | None,
+    earlier_logs: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch among the records up to a position; `seen` is None if no record has arrived since then."""
-    unfinished = {(part.topic, part.partition) for part in ranges(upto, topics_end)}
-    if seen is None and not unfinished:
-        return upto
-    is_seen = _is_seen(seen) if seen is not None else F.lit(True)
+    """The end of the batch, at `limit` or before it; `earlier_logs` is None if no record has arrived since then."""
+    unfinished = {(part.topic, part.partition) for part in ranges(limit, topics_end)}
+    if earlier_logs is None and not unfinished:
+        return limit
+    is_seen = _is_seen(earlier_logs) if earlier_logs is not None else F.lit(True)
     before = commit_before().alias("before")
-    records = read(upto, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
+    records = read(limit, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
     records = records.persist()
     try:
-        # Rows of a snapshot have no commit: they come before all transactions.
+        # Rows of a snapshot have no commit before them: they come before all transactions.
         commit = F.coalesce("before", F.lit(-1))
         newest, newest_seen = F.max(commit).alias("newest"), F.max(F.when(F.col("seen"), commit)).alias("newest_seen")
         aggregated = _by_partition(records, newest, newest_seen)
         rows = {(str(row["topic"]), int(row["partition"])): row for row in aggregated}
-        settled = max((row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None), default=None)
-        if unfinished - rows.keys() or settled is None:
-            return _until(upto, {(part.topic, part.partition): part.start for part in wanted})
-        limits = [row["newest"] for part, row in rows.items() if part in unfinished]
-        if seen is not None:
-            limits.append(settled)
-        firsts = _by_partition(records.where(F.col("before") >= min(limits)), F.min("offset").alias("first"))
-        return _until(upto, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
+        seen_commits = [row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None]
+        if unfinished - rows.keys() or not seen_commits:
+            return _moved_back(limit, {(part.topic, part.partition): part.start for part in wanted})
+        incomplete = [row["newest"] for part, row in rows.items() if part in unfinished]
+        if earlier_logs is not None:
+            incomplete.append(max(seen_commits))
+        firsts = _by_partition(records.where(F.col("before") >= min(incomplete)), F.min("offset").alias("first"))
+        return _moved_back(limit, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
     finally:
         records.unpersist()
 
@@ -91,9 +93,10 @@ def _by_partition(records: DataFrame, *aggregates: Column) -> list[Row]:
     return records.groupBy("topic", "partition").agg(*aggregates).collect()
 
 
-def _is_seen(seen: Mapping[str, Log]) -> Column:
-    """The condition that a record was already in its topic when the logs were `seen`."""
-    ends = {f"{name}/{partition}": end for name, log in seen.items() for partition, end in enumerate(log.latest)}
+def _is_seen(earlier_logs: Mapping[str, Log]) -> Column:
+    """The condition that a record was already in the earlier log of its topic."""
+    logs = earlier_logs.items()
+    ends = {f"{name}/{partition}": end for name, log in logs for partition, end in enumerate(log.latest)}
     if not ends:
         return F.lit(False)
     of_partition = F.map_from_arrays(F.lit(list(ends)), F.lit(list(ends.values())))
@@ -101,10 +104,10 @@ def _is_seen(seen: Mapping[str, Log]) -> Column:
     return F.coalesce(F.col("offset") < end, F.lit(False))
 
 
-def _until(upto: TopicsPosition, firsts: Mapping[Partition, int]) -> TopicsPosition:
-    """A position with some of its offsets moved back to `firsts`."""
+def _moved_back(position: TopicsPosition, firsts: Mapping[Partition, int]) -> TopicsPosition:
+    """A position with the offsets of some partitions moved back to `firsts`."""
     topics = {}
-    for name, topic in upto.topics.items():
+    for name, topic in position.topics.items():
         offsets = (firsts.get((name, partition), end) for partition, end in enumerate(topic.offsets))
         topics[name] = replace(topic, offsets=tuple(offsets))
     return TopicsPosition(topics)

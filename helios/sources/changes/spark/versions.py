@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import Row
 
 from helios.sources.changes.spark import types as connect_types
-from helios.sources.changes.spark.types import Json, Kind
+from helios.sources.changes.spark.types import ConnectType, Json
 from helios.spark.checkpoint.mirrored import LogPosition
 
 
@@ -23,10 +23,11 @@ class Version:
         first: The position in the log of the first change with this version; None if no change has a position.
         last: The position of the last change with this version.
         filled: The columns with a default, or NOT NULL: if such a column is new, older rows have a value for it, too.
-        taken: The position at which a snapshot, not an incremental one, was taken with this version; None without one.
+        taken: The position at which a snapshot was taken with this version; None if there is none. Incremental
+            snapshots do not count.
     """
 
-    fields: tuple[tuple[str, Kind], ...]
+    fields: tuple[tuple[str, ConnectType], ...]
     texts: tuple[str, ...]
     first: LogPosition | None = None
     last: LogPosition | None = None
@@ -36,15 +37,15 @@ class Version:
 
 @dataclass(frozen=True)
 class TableVersions:
-    """The versions of a table's schema, and more, from the records of the table.
+    """The schema versions, the key and the snapshots of a table, from its records in a batch.
 
     Attributes:
         versions: The versions, the oldest first.
         keys: The key columns; empty if no record has a key.
         others: Whether some records have none of the versions.
-        snapshot: Whether there are rows of a snapshot.
-        begins: The operation of the first record of the topic; None if that one is not among the records.
-        ended: The position of a snapshot whose last row is among the records; None without such a row.
+        snapshot: Whether some records are rows of a snapshot.
+        begins: The operation of the first record of the topic; None if that record is not in the batch.
+        ended: The position of a snapshot whose last row is in the batch; None if there is no such row.
     """
 
     versions: tuple[Version, ...] = ()
@@ -58,7 +59,7 @@ class TableVersions:
 def versions_of(rows: Iterable[Row]) -> TableVersions:
     """The versions of one table, from its `schema_rows`."""
     rows = list(rows)
-    by_fields: dict[tuple[tuple[str, Kind], ...], list[Row]] = {}
+    by_fields: dict[tuple[tuple[str, ConnectType], ...], list[Row]] = {}
     for row in rows:
         fields = columns_of(row["schema"]) if row["good"] and row["schema"] is not None else ()
         if fields:
@@ -74,8 +75,8 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
     return TableVersions(versions, keys, others, snapshot, begins, ended)
 
 
-def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
-    """The version with some fields, from the `schema_rows` with these fields."""
+def _version(fields: tuple[tuple[str, ConnectType], ...], rows: list[Row]) -> Version:
+    """The schema version with these fields, from the `schema_rows` that have the fields."""
     texts = tuple(dict.fromkeys(row["schema"] for row in rows))
     firsts = [(_position(row["first"]), row["schema"]) for row in rows if row["first"] is not None]
     first, schema = min(firsts, default=(None, texts[0]))
@@ -95,12 +96,12 @@ def _filled(schema: str) -> frozenset[str]:
     )
 
 
-def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
+def columns_of(schema: str) -> tuple[tuple[str, ConnectType], ...]:
     """The columns in the schema part of a record; empty if it is not an envelope's schema."""
     try:
         return tuple((field["field"], connect_types.of_connect(field)) for field in _after(schema))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ()  # each of its records is bad, and has its own reason
+        return ()  # each record with this schema part is bad, and says why
 
 
 def _after(schema: str) -> Sequence[Json]:

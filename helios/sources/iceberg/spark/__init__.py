@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""Reads Iceberg tables with Spark."""

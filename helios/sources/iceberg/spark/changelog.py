@@ -1,8 +1,9 @@
-"""The changelog reader: the rows that each commit of a snapshot range inserted, deleted or updated.
+"""Reads row-level changes: the rows that each commit of a snapshot range inserted, deleted or updated.
 
-The changes of a commit come from the files that it touched, read as they were before and after it. Rows are compared as
-multisets: those on both sides were carried over and are no change. One pass covers all commits of a range: each file is
-read once per set of deletes that applied to it, and its rows are labelled with the commits that they count for.
+The changes of a commit are computed from the data files that it touched, in their states before and after the commit.
+The rows before and after are compared as multisets: rows on both sides were carried over, and are no change. One pass
+covers all commits of a range: each file is read once for each set of deletes that applied to it, and its rows are
+labelled with the commits that they count for.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pyspark.sql.types import StructField
 from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.spark.changelog_files import FileState, Label, TouchedFiles, ordinal_of, tasks
-from helios.sources.iceberg.spark.offsets import commits
-from helios.sources.iceberg.spark.snapshot import ROW_ID, read_state, source_table, vector_of
+from helios.sources.iceberg.spark.offsets import commits_between
+from helios.sources.iceberg.spark.snapshot import ROW_ID, read_state, source_table, vectorized_rows
 from helios.sources.iceberg.spark.snapshot_reader import verify
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.multiset import is_one_pair, net
@@ -37,7 +38,7 @@ FILE = "__helios_file"
 LABELS = "__helios_labels"
 SIGN = "__helios_sign"
 PAIRED = "__helios_paired"
-LABEL = f"struct<{ORDINAL}: bigint, {COMMIT}: bigint, {SIGN}: int>"
+LABEL_TYPE = f"struct<{ORDINAL}: bigint, {COMMIT}: bigint, {SIGN}: int>"
 
 
 def read_changes(
@@ -48,12 +49,13 @@ def read_changes(
     Args:
         spark: The session.
         read: The source.
-        after: An ancestor of `to`; None reads all commits from the first one.
+        after: An ancestor of `to`; None reads all commits from the first one on.
         to: The last commit.
-        keys: The columns that pair the two images of an update; without keys, row lineage does, if the table has it.
+        keys: The columns that pair the two images of an update. Without keys, row lineage pairs them, if the table has
+            it.
 
     Returns:
-        The table's current columns, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
+        The table's current columns, followed by `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
 
     Raises:
         InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
@@ -61,7 +63,7 @@ def read_changes(
     """
     table = source_table(spark, read)
     jvm = classes()
-    oldest_first = list(commits(table, read, after, to))[::-1]
+    oldest_first = list(commits_between(table, read, after, to))[::-1]
     touched = TouchedFiles(spark, table, read, oldest_first, keyed=bool(keys))
     fields = spark_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
@@ -80,7 +82,7 @@ def read_changes(
 
 
 def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
-    """The rows of a table state, as inserts of its commit."""
+    """The rows of a state of the table, as inserts of the state's commit."""
     commit = source_table(spark, read).snapshot(snapshot)
     assert commit is not None  # its rows were just read
     return _inserted(rows, ordinal_of(commit), snapshot)
@@ -101,12 +103,12 @@ def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
 def _labelled(
     spark: SparkSession, read: ReadPlan, table: JavaTable, states: Iterable[FileState], columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of data files, once per label of the file."""
+    """The rows of data files, each with the columns of a label; a row is repeated for each label of its file."""
     by_file: dict[tuple[bool, str], list[FileState]] = {}
     for state in states:
         by_file.setdefault((state.deleted, state.path), []).append(state)
-    # A scanned row carries the path of its file, but not the deletes that were applied to it. So each scan reads a file
-    # with one set of deletes only.
+    # A scanned row has the path of its file, but does not show which deletes were applied to the file. So each scan
+    # reads a file with only one set of deletes.
     layers = [
         [state for state in layer if state is not None]
         for deleted in (False, True)
@@ -118,28 +120,29 @@ def _labelled(
 def _layer(
     spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
+    """The labelled rows of some file states, with at most one state of each file."""
     files = tasks(spark, table, states)
     verify(spark, table, files, read)
     scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
-    rows = read_tasks(spark, table, files, vector=vector_of(read))
+    rows = read_tasks(spark, table, files, vector=vectorized_rows(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]
     distinct_labels = {tuple(state.labels) for state in states}
     if len(distinct_labels) == 1:
         [labels] = distinct_labels
-        return rows.select(*names, F.inline(_literal(labels)))
+        return rows.select(*names, F.inline(_label_array(labels)))
     label_lists = [
         [dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states
     ]
-    schema = f"{FILE} string, {LABELS} array<{LABEL}>"
+    schema = f"{FILE} string, {LABELS} array<{LABEL_TYPE}>"
     by_path = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: label_lists}))
     return rows.select(*names, F.col("_file").alias(FILE)).join(by_path, FILE).select(*names, F.inline(LABELS))
 
 
-def _literal(labels: Iterable[Label]) -> Column:
+def _label_array(labels: Iterable[Label]) -> Column:
     values = [F.struct(*map(F.lit, label)) for label in labels]
-    return F.array(*values).cast(f"array<{LABEL}>")
+    return F.array(*values).cast(f"array<{LABEL_TYPE}>")
 
 
 # from labelled rows to changes
@@ -153,7 +156,7 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
         changed = changed.withColumn(
             ROW_ID, F.when(is_one_pair([COMMIT, ROW_ID], SIGN) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID))
         )
-        # Writers without lineage assign new ids to carried-over rows: unpaired rows are compared by value.
+        # Writers without support for lineage assign new ids to carried-over rows: unpaired rows are compared by value.
         changed = net(changed, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         paired = F.col(ROW_ID).isNotNull()
     else:
@@ -162,6 +165,6 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
             changed = changed.withColumn(PAIRED, is_one_pair([COMMIT, *keys], SIGN))
             paired = F.col(PAIRED)
     removed = F.col(SIGN) < 0
-    kind = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
-    kind = kind.otherwise(F.when(removed, DELETE).otherwise(INSERT))
-    return changed.withColumn(TYPE, F.explode(F.array_repeat(kind, F.abs(SIGN).cast("int"))))
+    change_type = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
+    change_type = change_type.otherwise(F.when(removed, DELETE).otherwise(INSERT))
+    return changed.withColumn(TYPE, F.explode(F.array_repeat(change_type, F.abs(SIGN).cast("int"))))

@@ -1,7 +1,7 @@
-"""The data files that a range of commits touched, with the deletes that applied to each before and after each commit.
+"""Finds the data files that a range of commits touched, and the deletes that applied to them before and after a commit.
 
-Only these files are read for row-level changes. Files that existed before the range come from the base state: the state
-before the first commit that changed rows. From there, the live files are tracked commit by commit.
+Only these files are read for row-level changes. Files that existed before the range come from the base state, which is
+the state before the first commit that changed rows. From there on, the live files are tracked commit by commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.sources.iceberg.spark.offsets import expired
+from helios.sources.iceberg.spark.offsets import expired_error
 from helios.spark.iceberg import changed_files, foreign_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
@@ -26,7 +26,7 @@ APPEND, REPLACE = "append", "replace"
 T = TypeVar("T")
 
 DeleteId: TypeAlias = tuple[str, "int | None"]
-"""Location and content offset: one Puffin file holds many deletion vectors."""
+"""The location and the content offset of a delete file: one Puffin file can have many deletion vectors."""
 
 
 class Label(NamedTuple):
@@ -35,9 +35,9 @@ class Label(NamedTuple):
     Attributes:
         ordinal: The commit's ordinal.
         commit: Its snapshot id.
-        sign: -1 for rows that existed before the commit, 1 for rows that exist after it. In a `FileState` with
-            `deleted` it is the reverse: 1 for rows that were deleted before the commit, -1 for rows that are deleted
-            after it. Rows whose signs add up to 0 have not changed.
+        sign: -1 for rows that existed before the commit, and 1 for rows that exist after it. For deleted rows
+            (`FileState.deleted`) it is reversed: 1 for rows that were deleted before the commit, and -1 for rows that
+            are deleted after it. Rows whose signs add up to 0 have not changed.
     """
 
     ordinal: int
@@ -66,7 +66,7 @@ class FileState:
 
 @dataclass
 class _LiveFile:
-    """A data file that is live at the commit that the walk has reached."""
+    """A data file that is live after the commits that were applied so far."""
 
     path: str
     file: JavaDataFile
@@ -84,7 +84,7 @@ class TouchedFiles:
         keyed: Whether keys identify the rows.
 
     Attributes:
-        appended: Files of appending commits: all of their rows are new.
+        appended: The files of appending commits; all of their rows are new.
         rewritten: The files that each other commit touched, as they were before and after it; such a commit may carry
             rows over unchanged.
 
@@ -107,13 +107,14 @@ class TouchedFiles:
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
-        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # else: an empty range
+        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # the latter is an empty range
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
         for i, commit in enumerate(commits):
             self._refuse_equality(commit, _equality_deletes(commit))
             if _operation(commit) == APPEND:
-                # An append before `first` is in the base state; after `last` no commit changes its files.
+                # The base state has the files of appends before `first`, and no commit changes those of appends after
+                # `last`. So only the files of appends between them are tracked.
                 self._append(commit, track=first < i < last)
             elif first <= i <= last:
                 self._change(commit)
@@ -126,6 +127,7 @@ class TouchedFiles:
     # one commit
 
     def _append(self, commit: JavaSnapshot, *, track: bool) -> None:
+        """Adds the files of an appending commit; `track` also adds them to the live files."""
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in changed_files.added_data(self._table, commit):
             live = _LiveFile(str(file.location()), file)
@@ -136,7 +138,7 @@ class TouchedFiles:
     def _change(self, commit: JavaSnapshot) -> None:
         """Applies a commit to the live files, and labels the files that it touched; a compaction gets no labels."""
         table = self._table
-        removed = [self._removed(file) for file in changed_files.removed_data(table, commit)]
+        removed = [self._remove(file) for file in changed_files.removed_data(table, commit)]
         new_files = changed_files.added_data(table, commit)
         added = {str(file.location()): _LiveFile(str(file.location()), file) for file in new_files}
         self._live.update(added)
@@ -154,7 +156,7 @@ class TouchedFiles:
         removed_with_files = {delete_id for live in removed for delete_id in live.deletes}
         for delete in changed_files.removed_deletes(table, commit):
             delete_id = _id(delete)
-            # A delete that was removed with its data file is not looked up in the base state.
+            # A delete that was removed together with its data file need not be looked up in the base state.
             for live in self._files_with(delete, search_base=delete_id not in removed_with_files):
                 touch(live)
                 del live.deletes[delete_id]
@@ -162,11 +164,12 @@ class TouchedFiles:
         if _operation(commit) != REPLACE:
             self._label(commit, removed, -1)
             self._label(commit, added.values(), 1)
-            # For a file that stays, reading its deleted rows is cheaper than reading its live ones.
+            # If a file stays, its deleted rows are read, which is cheaper than reading its live rows.
             self._label(commit, before.values(), 1, deleted=True)
             self._label(commit, [self._live[path] for path in before], -1, deleted=True)
 
     def _label(self, commit: JavaSnapshot, files: Iterable[_LiveFile], sign: int, *, deleted: bool = False) -> None:
+        """Adds a label of the commit to the current states of files."""
         label = Label(ordinal_of(commit), int(commit.snapshotId()), sign)
         for live in files:
             if deleted and not live.deletes:
@@ -179,16 +182,17 @@ class TouchedFiles:
 
     # files
 
-    def _removed(self, file: JavaDataFile) -> _LiveFile:
+    def _remove(self, file: JavaDataFile) -> _LiveFile:
+        """Removes a data file from the live files, and returns it with its deletes."""
         path = str(file.location())
-        # The base state is read only for the deletes of the file. If it has no deletes, the removed file is enough.
+        # The base state is read only to find the deletes of the file, if the base state has any deletes.
         live = self._find_live(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
         self._removed_paths.add(path)
         return live or _LiveFile(path, file)
 
     def _find_live(self, path: str) -> _LiveFile | None:
-        """A live file by its path; the base state is read only as far as needed."""
+        """The live file with a path; the base state is read only until the file is found."""
         while path not in self._live and path not in self._removed_paths:
             if next(self._base_files, None) is None:
                 return None
@@ -200,7 +204,7 @@ class TouchedFiles:
         return list(self._live.values())
 
     def _files_with(self, delete: JavaDeleteFile, *, search_base: bool) -> list[_LiveFile]:
-        """The live files to which a delete file applies; `search_base` also looks them up in the base state."""
+        """The live files to which a delete file applies; `search_base` also looks for them in the base state."""
         delete_id, path = _id(delete), delete.referencedDataFile()
         if path is not None and search_base:
             self._find_live(str(path))
@@ -210,7 +214,7 @@ class TouchedFiles:
         return [live for live in self._all_live() if delete_id in live.deletes]
 
     def _targets(self, delete: JavaDeleteFile) -> list[_LiveFile]:
-        """The live files to which a new delete file may apply: its referenced data file, or all of its partition."""
+        """The live files to which a new delete file may apply: its referenced data file, or its partition's files."""
         path = self._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
         if path is not None:
             live = self._find_live(str(path))
@@ -230,13 +234,14 @@ class TouchedFiles:
     # the base state
 
     def _state_before(self, commit: JavaSnapshot) -> JavaSnapshot | None:
+        """The snapshot before a commit; None if the commit is the first one."""
         parent = commit.parentId()
         if parent is None:
             return None
         base = self._table.snapshot(parent)
         if base is None:
-            # The expiry of this snapshot may have deleted the files that the commit removed.
-            raise expired(int(parent), self._read.name)
+            # The expiry of the parent may have deleted the files that the commit removed.
+            raise expired_error(int(parent), self._read.name)
         self._refuse_equality(base, _equality_deletes(base))
         return base
 
@@ -244,7 +249,7 @@ class TouchedFiles:
         return self._base is not None and not self._base.deleteManifests(self._table.io()).isEmpty()
 
     def _plan_base(self) -> Generator[_LiveFile]:
-        """Adds the files of the base state to the live ones, one at a time."""
+        """Adds the files of the base state to the live files, and yields them one at a time."""
         if self._base is None:
             return
         scan = foreign_files.with_counts(self._table, self._table.newScan())
@@ -265,6 +270,7 @@ class TouchedFiles:
     # refusals
 
     def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
+        """Refuses a commit with equality deletes."""
         if int(count or 0) > 0:
             raise InputError(
                 f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "
@@ -275,6 +281,7 @@ class TouchedFiles:
             )
 
     def _refuse_delete(self, commit: JavaSnapshot, delete: JavaDeleteFile) -> None:
+        """Refuses an equality delete, and a position delete if nothing identifies the rows."""
         self._refuse_equality(commit, int(_is_equality(delete)))
         if not self._keyed and _operation(commit) != REPLACE:
             raise InputError(
@@ -286,11 +293,11 @@ class TouchedFiles:
 
 
 def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) -> JavaList[JavaFileScanTask]:
-    """The tasks that read files with their deletes, as a Java list."""
+    """The scan tasks that read files with their deletes, as a Java list."""
     jvm = classes()
     core = jvm.org.apache.iceberg
     schema = core.SchemaParser.toJson(table.schema())
-    everything = core.expressions.ResidualEvaluator.unpartitioned(core.expressions.Expressions.alwaysTrue())
+    no_filter = core.expressions.ResidualEvaluator.unpartitioned(core.expressions.Expressions.alwaysTrue())
     specs: dict[int, str] = {}
     java_tasks: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
     for state in states:
@@ -298,12 +305,12 @@ def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) ->
         if spec_id not in specs:
             specs[spec_id] = core.PartitionSpecParser.toJson(table.specs().get(spec_id))
         deletes = java_array(core.DeleteFile, state.deletes)
-        java_tasks.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec_id], everything))
+        java_tasks.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec_id], no_filter))
     return java_tasks
 
 
 V1_ORDINALS = 1 << 53
-"""Subtracted from the commit times of format v1, so that they sort below the sequence numbers of later formats."""
+"""The number that is subtracted from commit times of format v1, so that they sort below all sequence numbers."""
 
 
 def ordinal_of(commit: JavaSnapshot) -> int:
@@ -321,8 +328,7 @@ def _id(delete: JavaDeleteFile) -> DeleteId:
 
 
 def _equality_deletes(commit: JavaSnapshot) -> str | None:
-    # Very old writers store no summary.
-    summary = commit.summary()
+    summary = commit.summary()  # None if a very old writer has committed
     return summary.get("total-equality-deletes") if summary is not None else None
 
 

@@ -1,4 +1,4 @@
-"""Failures of tables: data files that Spark or Iceberg cannot read, as errors for the user."""
+"""Turns failures to read the data files of tables into errors for the user."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from helios.spark.iceberg.file_metadata import CODECS, THREE_LEVELS, no_codec
 
 CODEC = re.compile(r"Class \S*?(\w+)Codec was not found")
 """Parquet's message for a codec that none of Spark's jars has."""
-LEVELS = re.compile(r"Should not read definition, past page end|Can't read value in column \[[^\]]*\] repeated ")
+
+TWO_LEVELS = re.compile(r"Should not read definition, past page end|Can't read value in column \[[^\]]*\] repeated ")
 """Iceberg's and parquet's messages for lists of two levels, or for a damaged file."""
 
 
 def failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of a data file that cannot be read; None for any other error."""
+    """The error for the user, if a data file cannot be read; None for any other error."""
     return damaged(error, plan) or _table_failure(str(error), plan)
 
 
 def _table_failure(text: str, plan: Plan) -> RunError | None:
-    """The failure of a data file in one of the plan's tables: Iceberg's message names neither file nor table."""
+    """The error for a data file in one of the plan's tables; it names all tables, as Iceberg's message names none."""
     codec = CODEC.search(text)
     if codec is not None:
         what, how = f"with data {no_codec(codec[1].lower())}", CODECS
-    elif LEVELS.search(text) is not None:
+    elif TWO_LEVELS.search(text) is not None:
         what, how = "that is damaged, or has a list of two levels, which Iceberg does not read.", THREE_LEVELS
     else:
         return None

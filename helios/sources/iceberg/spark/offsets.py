@@ -1,4 +1,4 @@
-"""Iceberg offsets in a table's history: the snapshots after an offset, and the end of the next batch."""
+"""Finds the snapshots after an offset in the history of a table, and the end of the next batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 from helios.errors import LedgerError, RunError
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.offsets import TOUCHED, IcebergOffset
+from helios.sources.iceberg.offsets import TOUCHED_FILES, IcebergOffset
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
@@ -30,8 +30,8 @@ class SnapshotDelta:
         state: Whether this is the whole state at the snapshot.
         after: The parent snapshot.
         files: The number of data files.
-        rows: The number of rows in the files, deleted ones included.
-        bytes: The size of the files; None if the snapshot's summary has none.
+        rows: The number of rows in the files, including deleted rows.
+        bytes: The size of the files; None if the snapshot's summary has no size.
         at: The commit time of the snapshot, in milliseconds since 1970.
     """
 
@@ -45,17 +45,17 @@ class SnapshotDelta:
 
 
 class Expired(LedgerError):
-    """A snapshot that was not read yet has expired."""
+    """A snapshot has expired before it was read."""
 
 
-def expired(snapshot: int, source: str, *, suggests_rebootstrap: bool = True, before: bool = False) -> Expired:
+def expired_error(snapshot: int, source: str, *, suggests_rebootstrap: bool = True, before: bool = False) -> Expired:
     """The error for an expired snapshot.
 
     Args:
         snapshot: The snapshot.
-        source: The source.
+        source: The name of the source.
         suggests_rebootstrap: Whether the fix also suggests `.on_expired("rebootstrap")`.
-        before: Whether snapshots before this one have expired, rather than this one.
+        before: Whether the snapshots before `snapshot` have expired, rather than `snapshot` itself.
     """
     rebootstrap = ', or declare .on_expired("rebootstrap") where the target can take a state again'
     alternative = rebootstrap if suggests_rebootstrap else ""
@@ -70,57 +70,58 @@ def expired(snapshot: int, source: str, *, suggests_rebootstrap: bool = True, be
 
 
 def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> bool:
-    """True if a history may have lost snapshots before its oldest one, which has no parent.
+    """True if snapshots before the oldest one of a history, which has no parent id, may have expired.
 
-    PyIceberg's expiry removes the parent ids of the snapshots that it keeps.
+    PyIceberg's expiry removes parent ids, so a snapshot without a parent id is not always the first one.
     """
     return table.snapshot(after) is None and int(oldest.sequenceNumber()) != 1
 
 
-def ahead(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
-    """The deltas between an offset and a snapshot, oldest first; the first one may be partly read.
+def deltas_after(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
+    """The deltas between an offset and a snapshot, oldest first; earlier batches may have read a part of the first one.
 
     Raises:
-        Expired: One of the snapshots has expired.
+        Expired: A snapshot between them has expired.
         LedgerError: The source was rolled back.
-        RunError: One of the commits rewrote or deleted rows.
+        RunError: A commit between them rewrote or deleted rows.
     """
     after = offset.after if offset.partial and not offset.state else offset.snapshot
-    deltas = list(appends(table, read, after, int(newest.snapshotId()), began=offset.sequence))
+    deltas = list(commit_deltas(table, read, after, int(newest.snapshotId()), first_sequence=offset.sequence))
     if offset.partial and offset.snapshot is not None:
         if offset.state:
-            deltas.append(state(table, read, offset.snapshot))
-        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # the partly read append is no longer there
-            raise rolled_back(offset.snapshot, read)
+            deltas.append(state_delta(table, read, offset.snapshot))
+        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # the history no longer has the partly read append
+            raise rolled_back_error(offset.snapshot, read)
     return deltas[::-1]
 
 
-def state(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
-    """The state at a snapshot.
+def state_delta(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
+    """The delta for the whole state at a snapshot.
 
     Raises:
         Expired: The snapshot has expired.
     """
     retained = table.snapshot(snapshot)
     if retained is None:
-        raise expired(snapshot, read.name, suggests_rebootstrap=may_rebootstrap(read))
+        raise expired_error(snapshot, read.name, suggests_rebootstrap=may_rebootstrap(read))
     return _delta_of(retained, state=True)
 
 
-def commits(
-    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+def commits_between(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, first_sequence: int | None = None
 ) -> Iterator[JavaSnapshot]:
-    """Iceberg's snapshots of `(after, to]`, newest first; `after` itself may have expired.
+    """Iceberg's snapshots in `(after, to]`, newest first; `after` itself may have expired.
 
     Args:
         table: The table.
         read: The source.
-        after: The last snapshot that was read; None for all.
+        after: The last snapshot that was read; None to return all snapshots up to `to`.
         to: The last snapshot to read.
-        began: Without `after`, the table's last sequence number when the pipeline began to follow it; None if unknown.
+        first_sequence: Used only without `after`: the table's last sequence number when the pipeline began to follow
+            the table; None if unknown.
 
     Raises:
-        Expired: One of them has expired.
+        Expired: A snapshot in the range has expired.
         LedgerError: The source was rolled back.
     """
     if to is None or to == after:
@@ -131,28 +132,34 @@ def commits(
         if oldest.snapshotId() == after:
             return
         yield oldest
-    lost = to if oldest is None else history.expired  # None: the history ends at a snapshot without a parent
-    if lost == after:  # every commit after `after` was found
-        if after is None and oldest is not None and began is not None and _gap(table, began, oldest):
-            raise expired(int(oldest.snapshotId()), read.name, suggests_rebootstrap=may_rebootstrap(read), before=True)
-        return
+    # The expired snapshot at which the history ends; None if the history ends at a snapshot without a parent.
+    lost = to if oldest is None else history.expired
     suggests = may_rebootstrap(read)
+    if lost == after:  # every commit after `after` was found
+        if (
+            after is None
+            and oldest is not None
+            and first_sequence is not None
+            and _has_gap(table, first_sequence, oldest)
+        ):
+            raise expired_error(int(oldest.snapshotId()), read.name, suggests_rebootstrap=suggests, before=True)
+        return
     if lost is not None:
         if after is not None and table.snapshot(after) is not None and _is_newer(table, after, to):
-            raise rolled_back(after, read)
-        raise expired(lost, read.name, suggests_rebootstrap=suggests)
+            raise rolled_back_error(after, read)
+        raise expired_error(lost, read.name, suggests_rebootstrap=suggests)
     assert after is not None
     assert oldest is not None
     if history_truncated(table, oldest, after):
-        raise expired(after, read.name, suggests_rebootstrap=suggests)
-    raise rolled_back(after, read)
+        raise expired_error(after, read.name, suggests_rebootstrap=suggests)
+    raise rolled_back_error(after, read)
 
 
-def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
+def _has_gap(table: JavaTable, sequence: int, oldest: JavaSnapshot) -> bool:
     """True if commits may be missing between a sequence number and a snapshot without a parent.
 
-    Commits of other branches have sequence numbers too. Format v1 has no sequence numbers: there, the oldest commit is
-    the first one if it added all rows of its state.
+    The commits of other branches have sequence numbers, too. Format v1 has no sequence numbers: there, no commit is
+    missing if the oldest one added all rows of its state.
     """
     first = int(oldest.sequenceNumber())
     if first == 0:
@@ -160,21 +167,21 @@ def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
         removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
         return removed or summary.get("total-records") != (summary.get("added-records") or "0")
     retained = {int(commit.sequenceNumber()) for commit in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
-    return any(number not in retained for number in range(began + 1, first))
+    return any(number not in retained for number in range(sequence + 1, first))
 
 
-def appends(
-    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+def commit_deltas(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, first_sequence: int | None = None
 ) -> Iterator[SnapshotDelta]:
-    """The deltas of the commits in `(after, to]` that add rows or changes, newest first; see `commits`.
+    """The deltas of the commits in `(after, to]` that the source reads, newest first; see `commits_between`.
 
     Raises:
-        Expired: One of the commits has expired.
+        Expired: A commit in the range has expired.
         LedgerError: The source was rolled back.
-        RunError: One of the commits rewrote or deleted rows.
+        RunError: A commit in the range rewrote or deleted rows.
     """
-    policy = overwrites(read)
-    for snapshot in commits(table, read, after, to, began=began):
+    policy = overwrite_policy(read)
+    for snapshot in commits_between(table, read, after, to, first_sequence=first_sequence):
         operation = str(snapshot.operation())
         if operation in REWRITES and policy != "read":
             _refuse_rewrite(snapshot, read, policy)
@@ -194,8 +201,8 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
     pipeline = summary.get("helios.pipeline")
     if pipeline is not None and summary.get("helios.batch") is None:
         raise RunError(
-            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows are written "
-            "again after it, and would be read twice.",
+            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: later snapshots "
+            "have its rows again, and they would be read twice.",
             where=read.source.origin,
             fix="refill this target, too: `helios run --full-refresh`.",
         )
@@ -210,7 +217,7 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
 
 
 def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
-    """True if a snapshot appends rows in place of others, which an earlier snapshot of its transaction removed."""
+    """True if an earlier snapshot of the same transaction removed rows, so that the appended rows replace them."""
     attempt = snapshot.summary().get(ATTEMPT)
     while attempt is not None and (parent_id := snapshot.parentId()) is not None:
         parent = table.snapshot(parent_id)
@@ -222,28 +229,29 @@ def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
     return False
 
 
-def overwrites(read: ReadPlan) -> str:
-    """The policy for commits that rewrite or delete rows; "read" if row-level changes are followed."""
+def overwrite_policy(read: ReadPlan) -> str:
+    """The policy for commits that rewrite or delete rows; "read" if the source follows row-level changes."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return "read" if follows_changes(read) else str(source.overwrites)
 
 
 def may_rebootstrap(read: ReadPlan) -> bool:
-    """True if the source could declare `.on_expired("rebootstrap")`, and does not."""
+    """True if the source could declare `.on_expired("rebootstrap")`, but does not."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return not follows_changes(read) and source.expired == "fail"
 
 
 def follows_changes(read: ReadPlan) -> bool:
-    """True if row-level changes are read; every commit except a compaction has some."""
+    """True if the source reads row-level changes, which every commit has, except a compaction."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return source.changed is not None
 
 
-def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
+def rolled_back_error(snapshot: int, read: ReadPlan) -> LedgerError:
+    """The error for a snapshot that is no longer in the history of its table."""
     where = "where the pipeline stopped" if read.source.streaming else "after which it is to be read"
     return LedgerError(
         f"{read.name} was rolled back or replaced: snapshot {snapshot}, {where}, is no longer in its history.",
@@ -254,15 +262,16 @@ def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
 
 
 def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
-    """True if `snapshot` was committed after `than`, so that `than` cannot descend from it."""
+    """True if `snapshot` was committed after `than`, so that `than` cannot be a descendant of `snapshot`."""
     other = table.snapshot(than) if than is not None else None
     newer = table.snapshot(snapshot)
     return newer is not None and other is not None and newer.timestampMillis() > other.timestampMillis()
 
 
 def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
+    """The delta for a snapshot, from its summary."""
     summary = snapshot.summary()
-    files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED))
+    files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED_FILES))
     rows = int(summary.get("total-records" if state else "added-records") or 0)
     size = summary.get("total-files-size" if state else "added-files-size")
     parent = snapshot.parentId()
@@ -277,8 +286,8 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
     )
 
 
-def together(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
-    """The sum of several deltas, newest first: the delta of one scan of all snapshots after `after`."""
+def combined(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
+    """The sum of deltas that are sorted newest first, for a single scan of all snapshots after `after`."""
     sizes = [delta.bytes for delta in deltas if delta.bytes is not None]
     return replace(
         deltas[0],
@@ -298,7 +307,7 @@ def advance(
     max_files: int | None,
     rows_of: Callable[[SnapshotDelta], list[int]],
 ) -> IcebergOffset:
-    """The end of the next batch: as far as the limits allow, in whole files, and at least one file.
+    """The end of the next batch. A batch reads as many whole files as the limits allow, and at least one.
 
     Args:
         offset: The end of the last batch.
@@ -309,7 +318,7 @@ def advance(
         rows_of: The row count of each file of a delta, in reading order.
     """
     files_left, rows_left = max_files or float("inf"), float(max_rows or float("inf"))
-    taken = 0  # files of this batch so far
+    taken = 0  # the number of files in the batch so far
     for delta in deltas:
         partly_read = delta.snapshot == offset.snapshot and offset.files is not None
         skipped = (offset.files or 0) if partly_read else 0
@@ -329,10 +338,10 @@ def advance(
     return IcebergOffset(snapshot=int(newest.snapshotId()))
 
 
-def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]:
+def lineage_of(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]:
     """The next unassigned row id, the number of live rows and the sequence number of a snapshot of format v3.
 
-    Values that are unknown are None; before format v3, all three are.
+    A value that is unknown is None. Before format v3, all three values are None.
     """
     first, added = snapshot.firstRowId(), snapshot.addedRows()
     if first is None or added is None:
@@ -347,15 +356,15 @@ def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]
 def rebootstrap(
     offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, unchanged: Callable[[int, int], int]
 ) -> IcebergOffset:
-    """The offset of a reader that restarts from the current state, because snapshots after its offset have expired.
+    """The offset from which a reader reads the current state again, because snapshots after its offset have expired.
 
     Args:
         offset: The end of the reader's last batch.
         newest: The newest snapshot of the branch.
         lost: The error for the expired snapshot.
         replaces: Whether the target accepts rows that it already has.
-        unchanged: Counts the rows of the state whose row id is below the first argument, and which no commit after the
-            sequence number of the second has changed.
+        unchanged: A function of a row id and a sequence number. It counts the rows of the state that have a smaller row
+            id, and that no commit with a greater sequence number has changed.
 
     Raises:
         Expired: The new rows of the state cannot be determined.
@@ -378,7 +387,7 @@ def rebootstrap(
 
 
 def lag(deltas: list[SnapshotDelta]) -> Lag:
-    """The number of snapshots that are not delivered yet, and the age of the oldest."""
-    waiting = [delta for delta in deltas if delta.files]
-    oldest = min((delta.at for delta in waiting), default=None)
-    return Lag(len(waiting), max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0)
+    """The number of snapshots that are not delivered yet, and the age of the oldest one."""
+    undelivered = [delta for delta in deltas if delta.files]
+    oldest = min((delta.at for delta in undelivered), default=None)
+    return Lag(len(undelivered), max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0)

@@ -1,7 +1,7 @@
-"""The source of Iceberg tables: read once at a snapshot, or followed by offsets in the snapshot history.
+"""Reads Iceberg tables: once at a snapshot, or batch by batch, with offsets in the snapshot history.
 
-Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows if snapshots have
-expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
+Iceberg's own stream is not used: it reads row by row, takes no filter, always reads main, and fails or skips rows if
+snapshots have expired. Here, Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,16 @@ from helios.sources.common.spark.spans import SpanSource
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, between
 from helios.sources.iceberg.spark import offsets, starting_offsets
-from helios.sources.iceberg.spark import rows as readers
+from helios.sources.iceberg.spark import rows as table_rows
 from helios.sources.iceberg.spark.offsets import SnapshotDelta
-from helios.sources.iceberg.spark.snapshot import LAST_CHANGE, ROW_ID, columns, has_snapshot, source_table, vector_of
+from helios.sources.iceberg.spark.snapshot import (
+    LAST_CHANGE,
+    ROW_ID,
+    columns,
+    has_snapshot,
+    source_table,
+    vectorized_rows,
+)
 from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg import tables
@@ -43,7 +50,7 @@ from helios.table.positions import SNAPSHOT, Lag, Position, Span
 
 
 class IcebergReader(SpanSource):
-    """An Iceberg table as a `Source`."""
+    """Reads an Iceberg table, once or batch by batch."""
 
     pinned = True
 
@@ -55,7 +62,7 @@ class IcebergReader(SpanSource):
         self._max_rows = trigger.max_rows if trigger else None
         self._max_files = trigger.max_files if trigger else None
         self._frozen = False
-        self._until: int | None = None
+        self._last_snapshot: int | None = None
         self._scanned = ScanMetrics()
         self._snapshots = SnapshotReader(
             spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
@@ -71,13 +78,13 @@ class IcebergReader(SpanSource):
 
     @property
     def _accepts_replays(self) -> bool:
-        """True if the target accepts rows a second time. A stateful pipeline does not: its state counts them twice."""
+        """True if rows may be delivered again; not in a stateful pipeline, whose state would count them twice."""
         plan = self.context.plan
         return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
     @property
-    def _rows_only(self) -> bool:
-        """True if only new files start a batch, as for a stateful pipeline."""
+    def _needs_new_files(self) -> bool:
+        """True for a stateful pipeline, in which only new files start a batch, and not every new snapshot."""
         return self.context.plan.path is ReadPath.STREAM
 
     def _table(self) -> JavaTable:
@@ -86,7 +93,7 @@ class IcebergReader(SpanSource):
 
     @property
     def last_loaded(self) -> JavaTable:
-        """The table as it was loaded last: it has all snapshots that a batch reads."""
+        """The table object that was loaded last. It has all snapshots that a batch reads."""
         return self._last_loaded or self._table()
 
     # the starting offset
@@ -98,21 +105,21 @@ class IcebergReader(SpanSource):
 
     @override
     def begin(self) -> StartEntry:
-        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        self._set_read_plan(replace(self.read_plan, uuid=str(self._table().uuid())))
         read, self._starting_offset = starting_offsets.begin(self._spark, self.read_plan)
-        self._resolve(read)
+        self._set_read_plan(read)
         place = self._starting_offset.as_json()
         return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
 
     @override
     def resume(self, entry: StartEntry) -> None:
-        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        self._set_read_plan(replace(self.read_plan, uuid=str(self._table().uuid())))
         super().resume(entry)
         starting_offsets.refuse_replaced(self.read_plan, entry)
-        self._resolve(replace(self.read_plan, branch=entry["branch"]))
+        self._set_read_plan(replace(self.read_plan, branch=entry["branch"]))
         self._starting_offset = IcebergOffset.parse(entry["place"])
 
-    def _resolve(self, read: ReadPlan) -> None:
+    def _set_read_plan(self, read: ReadPlan) -> None:
         self.read_plan = read
         self._snapshots.read = read
 
@@ -125,7 +132,7 @@ class IcebergReader(SpanSource):
     @override
     def freeze(self) -> None:
         newest = tables.head(self._table(), self.read_plan.branch)
-        self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
+        self._last_snapshot, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
 
     @override
     def latest(self, after: Position) -> Position:
@@ -139,35 +146,37 @@ class IcebergReader(SpanSource):
         return after if end == offset else end.as_json()
 
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
+        """The end of the batch after an offset, as an offset; see `latest`."""
         table, read = self._table(), self.read_plan
-        newest = table.snapshot(self._until) if self._until is not None else None
-        # If the snapshot at which the run ends has expired, a later one has its rows.
+        newest = table.snapshot(self._last_snapshot) if self._last_snapshot is not None else None
+        # If the snapshot at which the run should end has expired, a later snapshot has its rows.
         newest = newest or tables.head(table, read.branch)
-        if newest is None or (self._frozen and self._until is None):
+        if newest is None or (self._frozen and self._last_snapshot is None):
             return offset
         rebootstrapped = False
         try:
-            deltas = offsets.ahead(table, read, offset, newest)
+            deltas = offsets.deltas_after(table, read, offset, newest)
         except offsets.Expired as lost:
             if not self._rebootstraps():
                 raise
             offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
-            deltas = offsets.ahead(table, read, offset, newest)
-        self._observe(table, offset, deltas)
-        if self._rows_only and not any(delta.files for delta in deltas):
+            deltas = offsets.deltas_after(table, read, offset, newest)
+        self._report_lag(table, offset, deltas)
+        if self._needs_new_files and not any(delta.files for delta in deltas):
             return offset
         end = self._end(table, offset, deltas, newest)
         if end.files is None and end.snapshot is not None:
             snapshot = table.snapshot(end.snapshot)
-            rows, live, sequence = offsets.lineage(snapshot) if snapshot is not None else (None, None, None)
+            rows, live, sequence = offsets.lineage_of(snapshot) if snapshot is not None else (None, None, None)
             end = replace(end, rows=rows, live=live, sequence=sequence)
-            if rebootstrapped:  # marks that a state lies between the two offsets
+            if rebootstrapped:  # records that the batch reads a state
                 end = replace(end, state=True, since=offset.since)
         return end
 
     def _end(
         self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta], newest: JavaSnapshot
     ) -> IcebergOffset:
+        """The end of the batch, by the limits of the trigger."""
         if self._max_rows is None and self._max_files is None:
             return IcebergOffset(snapshot=int(newest.snapshotId()))
         return offsets.advance(
@@ -180,10 +189,11 @@ class IcebergReader(SpanSource):
         )
 
     def _rebootstraps(self) -> bool:
-        """True if expired snapshots make the source read its current state; never in a stateful pipeline."""
-        return self._source.expired == "rebootstrap" and not self._rows_only
+        """True if the source reads the current state when snapshots have expired; never in a stateful pipeline."""
+        return self._source.expired == "rebootstrap" and not self._needs_new_files
 
     def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+        """The offset from which the current state is read again."""
         snapshot = int(newest.snapshotId())
         return offsets.rebootstrap(
             offset,
@@ -194,7 +204,7 @@ class IcebergReader(SpanSource):
         )
 
     def _unchanged_below(self, snapshot: int, row: int, sequence: int) -> int:
-        """The number of rows of a state with a row id below `row`, and no change after a sequence number."""
+        """The number of rows of a state that have a row id below `row`, and that did not change after `sequence`."""
         assert self.read_plan.table is not None
         state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
         return state.where((F.col(ROW_ID) < row) & (F.col(LAST_CHANGE) <= sequence)).count()
@@ -211,12 +221,12 @@ class IcebergReader(SpanSource):
 
     # lag
 
-    def _observe(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
-        """Reports the lag. A run that ends at a fixed snapshot also lags behind the snapshots after that one."""
-        if self._until is None:
+    def _report_lag(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
+        """Reports the lag. For a run that ends at a fixed snapshot, the lag includes the snapshots after that one."""
+        if self._last_snapshot is None:
             self.context.observer.lagging(self.index, offsets.lag(deltas))
             return
-        with suppress(HeliosError):  # later snapshots may be unreadable; the next run reports that
+        with suppress(HeliosError):  # if later snapshots cannot be read, the next run reports it
             self.context.observer.lagging(self.index, self._lag(table, offset))
 
     @override
@@ -225,7 +235,7 @@ class IcebergReader(SpanSource):
 
     def _lag(self, table: JavaTable, offset: IcebergOffset) -> Lag:
         newest = tables.head(table, self.read_plan.branch)
-        return offsets.lag(offsets.ahead(table, self.read_plan, offset, newest) if newest is not None else [])
+        return offsets.lag(offsets.deltas_after(table, self.read_plan, offset, newest) if newest is not None else [])
 
     # spans
 
@@ -252,9 +262,9 @@ class IcebergReader(SpanSource):
 
     @override
     def current(self) -> Span:
-        self._resolve(readers.settled(self.read_plan))
+        self._set_read_plan(table_rows.settled(self.read_plan))
         read = self.read_plan
-        snapshot = readers.pin(self._spark, read)
+        snapshot = table_rows.pin(self._spark, read)
         uuid = str(source_table(self._spark, read).uuid())
         history = {"after": read.span[0]} if read.span is not None else {}
         entry = {"source": read.name, "uuid": uuid, SNAPSHOT: snapshot, **history}
@@ -262,7 +272,7 @@ class IcebergReader(SpanSource):
 
     @override
     def pin(self) -> int | None:
-        return readers.pin(self._spark, self.read_plan)
+        return table_rows.pin(self._spark, self.read_plan)
 
     @override
     def exists(self, pin: int | None) -> bool:
@@ -286,18 +296,18 @@ class IcebergReader(SpanSource):
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         read = self.read_plan
         if span is None:
-            return readers.read_at(spark, read, readers.pin(spark, read), positioned=positioned)
+            return table_rows.read_at(spark, read, table_rows.pin(spark, read), positioned=positioned)
         if span.end is not None and SNAPSHOT in span.end:
-            return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
-        return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
+            return table_rows.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
+        return table_rows.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
     @override
     def size(self, span: Span) -> int | None:
-        """The upper bound of the bytes in a span's files, from the summaries of its snapshots; None if unknown."""
+        """An upper bound of the bytes in the files of a span, from the summaries of its snapshots; None if unknown."""
         if span.end is not None and SNAPSHOT in span.end:
             return None
         deltas = [delta for delta, _, _ in self._snapshots.slices(self._table(), self._range(span))]
-        # The size in a state's summary is a sum over all commits; it is wrong if one of them has stated none.
+        # The size of a state is not used: its summary has the sum over all commits, some of which may have no size.
         sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
         return sum(sizes) if len(sizes) == len(deltas) else None
 
@@ -305,23 +315,23 @@ class IcebergReader(SpanSource):
         """The data files of a span, to be read without Spark.
 
         Raises:
-            NotNative: The span is not made of whole rows of files.
+            NotNative: The rows of the span are not simply the rows of its files.
         """
         table = self._table()
         if span.end is not None and SNAPSHOT in span.end:
-            read = readers.settled(self.read_plan)
+            read = table_rows.settled(self.read_plan)
             if read.span is not None:
                 raise NotNative("it reads a part of the history")
             return self._state_files(table, span.end[SNAPSHOT])
         snapshots = self._range(span)
         if snapshots.since is not None:
             raise NotNative("it reads the new rows of a state alone")
-        # As in `readers.read_range`: first a whole state, then the other files, which are counted apart.
+        # As in `table_rows.read_range`: a whole state comes first, then the other files, whose metrics are separate.
         whole = snapshots.has_whole_state
         state = self._state_files(table, snapshots.state) if whole else None
         tasks, metrics = self._snapshots.tasks(table, replace(snapshots, state=None) if whole else snapshots)
         if state is not None:
-            all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy: `state` counts its own tasks later
+            all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy, since `state` counts its own tasks later
             all_tasks.addAll(tasks)
             tasks = all_tasks
 
@@ -339,7 +349,7 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state. If Spark has planned the state, too, it has already recorded the total."""
+        """The data files of a state. If Spark has also planned the state, it has already recorded the total."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, metrics = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
@@ -351,14 +361,14 @@ class IcebergReader(SpanSource):
 
     @override
     def empty(self, spark: SparkSession) -> DataFrame:
-        return readers.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
+        return table_rows.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
 
     # Spark's own stream
 
     @override
     def stream(self) -> DataFrame:
         self._stream_table = self._table()  # a running stream keeps the columns that it started with
-        return readers.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
+        return table_rows.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
 
     @override
     def partitions(
@@ -369,7 +379,9 @@ class IcebergReader(SpanSource):
         tasks, self._scanned = self._snapshots.tasks(self._table(), span)
         if not tasks.size():
             return (), None
-        return plan_input_partitions(self._spark, self._stream_table, tasks, columns, vector=vector_of(self.read_plan))
+        return plan_input_partitions(
+            self._spark, self._stream_table, tasks, columns, vector=vectorized_rows(self.read_plan)
+        )
 
     @override
     def verify_stream(self) -> None:

@@ -1,4 +1,4 @@
-"""Batch reads of Iceberg tables: at a pin, or of a snapshot range."""
+"""Reads the rows of Iceberg tables, at a pinned snapshot or for a snapshot range."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from helios.sources.iceberg.spark.snapshot import (
     head,
     read_state,
     source_table,
-    vector_of,
+    vectorized_rows,
 )
-from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader, stable
+from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader, deterministic_conditions
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import read_tasks
 from helios.spark.iceberg.tables import spark_schema
@@ -59,12 +59,12 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 
 
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source with its points in the history resolved.
+    """A source with the snapshots that it names resolved.
 
-    The compiler resolves them if the table exists by then; otherwise they are resolved here.
+    The compiler resolves them if the table exists when the pipeline is compiled. Otherwise they are resolved here.
 
     Raises:
-        InputError: A point does not exist.
+        InputError: A snapshot that the source names does not exist.
     """
     source = _source(read)
     assert read.table is not None
@@ -91,7 +91,7 @@ def read_at(
     *,
     positioned: bool = False,
 ) -> DataFrame:
-    """The rows of a source that is read once, at its pin; changes have change columns instead of positions.
+    """The rows of a source that is read once, at its pin. Row-level changes have change columns and no positions.
 
     Args:
         spark: The session.
@@ -110,7 +110,7 @@ def read_at(
         if source.reads_changes and snapshot is not None:
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
-            count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
+            count_state(spark, read, snapshot)  # comes first, since its error for an expired snapshot has a fix
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
             return narrowed(read_state(spark, read, snapshot, add_position), read)
         return narrowed(read_state(spark, read, None), read)
@@ -119,7 +119,7 @@ def read_at(
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
     rows = _rows(
         spark,
-        SnapshotReader(spark=spark, read=read, predicates=stable(source)),
+        SnapshotReader(spark=spark, read=read, predicates=deterministic_conditions(source)),
         SnapshotRange(after=after, to=to),
         positioned=positioned,
     )
@@ -145,13 +145,14 @@ def read_range(
         return None
     read, source = reader.read, _source(reader.read)
     if source.changed is not None:
-        df = _changed(spark, read, span, source.changed.keys)
+        df = _changes(spark, read, span, source.changed.keys)
     else:
         df = _rows(spark, reader, span, positioned=positioned)
     return narrowed(df, read) if df is not None else None
 
 
-def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tuple[str, ...]) -> DataFrame | None:
+def _changes(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tuple[str, ...]) -> DataFrame | None:
+    """The row-level changes of a range; None if there are none."""
     parts = []
     if span.state is not None:
         parts.append(state_as_changes(spark, read, read_state(spark, read, span.state), span.state))
@@ -163,7 +164,7 @@ def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tup
 def _rows(
     spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
 ) -> DataFrame | None:
-    """The rows of a range: Spark's table reader reads a whole state; all other files are read by scan tasks."""
+    """The rows of a range. Spark's table reader reads a whole state, and scan tasks read all other files."""
     read = reader.read
     table = source_table(spark, read)
     parts = []
@@ -175,7 +176,7 @@ def _rows(
     tasks, metrics = reader.tasks(table, span)
     scan_metrics.record(metrics)
     if tasks.size():
-        rows = read_tasks(spark, table, tasks, vector=vector_of(read))
+        rows = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
         first_row_id = span.since
         rows = rows.where(F.col(ROW_ID) >= first_row_id) if first_row_id is not None else rows
         names = spark_schema(spark, table).names
@@ -187,14 +188,14 @@ def _rows(
 
 
 def _state_sequences(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
-    """The data sequence number of each file of a state."""
+    """The path and the data sequence number of each file of a state."""
     assert read.table is not None
     entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")  # live
     return entries.select("data_file.file_path", "sequence_number")
 
 
 def _task_sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]) -> DataFrame:
-    """The data sequence number of each file of some tasks; 0 for format v1."""
+    """The path and the data sequence number of each file of scan tasks; the number is 0 in format v1."""
     files = [task.file() for task in tasks]
     paths = [str(file.location()) for file in files]
     numbers = [int(file.dataSequenceNumber() or 0) for file in files]

@@ -1,4 +1,4 @@
-"""Iceberg source tables: the table object, its columns, and its rows at one snapshot."""
+"""Loads the table of an Iceberg source, and reads its columns and its rows at one snapshot."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 
 ROW_ID = "_row_id"
-"""The metadata column with the row id of format v3."""
+"""The metadata column with the row id, in format v3."""
 
 LAST_CHANGE = "_last_updated_sequence_number"
-"""The metadata column with the sequence number of the commit that added a row of format v3, or last changed it."""
+"""The metadata column with the sequence number of the commit that last changed or added a row, in format v3."""
 
 CHANGE_SCHEMA = StructType(
     [StructField(name, kind()) for name, kind in zip(CHANGE_COLUMNS, (StringType, LongType, LongType), strict=True)]
 )
 
 AddPosition: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
-"""Adds the hidden position to rows, and selects the named columns."""
+"""A function that adds the hidden position to rows, and selects the named columns."""
 
 
 def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
     """Iceberg's table object of a source.
 
     Raises:
-        NotFound: It does not exist.
+        NotFound: The table does not exist.
     """
     assert read.table is not None
     table = load_table(spark, read.table)
@@ -63,7 +63,7 @@ def head(spark: SparkSession, read: ReadPlan) -> int | None:
 
 
 def columns(spark: SparkSession, read: ReadPlan) -> StructType:
-    """The columns of an Iceberg source before its own predicates and columns are applied."""
+    """The columns of an Iceberg source before `select` narrows them."""
     schema = spark_schema(spark, source_table(spark, read))
     source = read.source
     if isinstance(source, IcebergSource) and source.changed is not None:
@@ -78,10 +78,10 @@ def read_state(
     add_position: AddPosition | None = None,
     since: int | None = None,
 ) -> DataFrame:
-    """The rows of an Iceberg table at a snapshot, in the table's current columns; no rows for None.
+    """The rows of an Iceberg table at a snapshot, with the table's current columns; no rows if the snapshot is None.
 
-    Spark alone would read a snapshot with the schema of its time. The current schema, matched to the files by field
-    ids, keeps the steps valid after an ALTER TABLE.
+    Spark alone would read an older snapshot with its older schema, and the pipeline's steps might not fit it. So the
+    rows are read with the current schema, which is matched to the files by field ids.
 
     Args:
         spark: The session.
@@ -95,15 +95,15 @@ def read_state(
     """
     assert read.table is not None
     if snapshot is None:
-        return reader(spark, read).table(read.table.sql).alias(ALIAS).limit(0)
+        return spark_reader(spark, read).table(read.table.sql).alias(ALIAS).limit(0)
     table = source_table(spark, read)
     verify_state(spark, read, table, snapshot)
     retained = table.snapshot(snapshot)
     schema_id = retained.schemaId() if retained is not None else None
-    schema_then = table.schemas().get(schema_id) if schema_id is not None else None
-    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(ALIAS)
+    snapshot_schema = table.schemas().get(schema_id) if schema_id is not None else None
+    df = spark_reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(ALIAS)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
-    if schema_then is None or schema_then.schemaId() == table.schema().schemaId():
+    if snapshot_schema is None or snapshot_schema.schemaId() == table.schema().schemaId():
         rows = add_position(df, df.columns) if add_position else df.select("*")
         if has_mapping(table):
             return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
@@ -115,7 +115,7 @@ def read_state(
     scan_metrics.record(
         scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
     )
-    df = read_tasks(spark, table, tasks, vector=vector_of(read))
+    df = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return add_position(df, names) if add_position else df.select(*map(quoted, names))
 
@@ -127,19 +127,19 @@ def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
         Expired: The snapshot has expired.
     """
     table = source_table(spark, read)
-    files = offsets.state(table, read, snapshot).files
+    files = offsets.state_delta(table, read, snapshot).files
     scan = table.newScan().useSnapshot(snapshot)
     scan_metrics.record(
         scan_metrics.ScanMetrics(total=files, whole=(lambda: partitions.count(table, plan_tasks(spark, scan)),))
     )
 
 
-def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
+def spark_reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
     """Spark's reader with the options of the source."""
-    vector = vector_of(read)
+    vector = vectorized_rows(read)
     return spark.read.option("batch-size", vector) if vector is not None else spark.read
 
 
-def vector_of(read: ReadPlan) -> int | None:
-    """Rows per vectorized read batch; None for Iceberg's default."""
+def vectorized_rows(read: ReadPlan) -> int | None:
+    """The number of rows in a vectorized read batch; None for Iceberg's default."""
     return read.source.vector if isinstance(read.source, IcebergSource) else None

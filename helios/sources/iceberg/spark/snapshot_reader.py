@@ -1,4 +1,4 @@
-"""The snapshot reader: the data files of a followed table's snapshots, and Iceberg's scan tasks for them."""
+"""Plans the reads of a followed table: the data files of its snapshots, and Iceberg's scan tasks for them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from helios.spark.jvm.types.java import JavaList
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
 """The last verified state of each source, by table, schema, columns and conditions.
 
-A joined table is read in each batch; so it is verified only once per state.
+A joined table is read in each batch. It is verified only if its state is a new one.
 """
 
 
 @dataclass(frozen=True)
 class File:
-    """A data file of a delta, with its scan task; the tasks of a delta with many files are not kept."""
+    """A data file of a delta. It has its scan task, unless the delta has many files."""
 
     location: str
     rows: int
@@ -41,7 +41,7 @@ class File:
 
 
 def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], read: ReadPlan) -> None:
-    """Refuses a source's files that Spark would read wrongly.
+    """Refuses the files of a source that Spark would read incorrectly.
 
     Raises:
         RunError: A file does not match what the table declares.
@@ -57,7 +57,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 
 
 def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int) -> None:
-    """Refuses the files of a state, as `verify` does; Spark itself plans the state.
+    """Refuses files as `verify` does, for a state whose scan tasks Spark itself plans.
 
     Raises:
         RunError: A file does not match what the table declares.
@@ -69,36 +69,36 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     key = (str(table.uuid()), str(table.schema()), source.columns, source.conditions)
     if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # a mapping changes without a snapshot
         return
-    reader = SnapshotReader(spark=spark, read=read, predicates=stable(source))
-    reader.tasks(table, whole)  # verifies the tasks, which are not needed here
+    reader = SnapshotReader(spark=spark, read=read, predicates=deterministic_conditions(source))
+    reader.tasks(table, whole)  # called to verify the tasks, which are not needed here
     _VERIFIED[key] = snapshot
 
 
-def stable(source: IcebergSource) -> list[str]:
-    """The deterministic conditions of a source: only these may skip files."""
+def deterministic_conditions(source: IcebergSource) -> list[str]:
+    """The deterministic conditions of a source. Only these conditions may skip files."""
     return [condition for condition in source.conditions if nondeterministic_function(condition) is None]
 
 
 @dataclass(kw_only=True)
 class SnapshotReader:
-    """Reads the snapshot deltas of one followed table.
+    """Plans the scans of the snapshot deltas of one table.
 
     Attributes:
         spark: The session.
         read: The source.
-        predicates: Conditions on the rows of the table, by which files are skipped.
+        predicates: Conditions on the rows of the table; files without matching rows are skipped.
     """
 
     spark: SparkSession
     read: ReadPlan
     predicates: Sequence[str] = ()
-    _listed: tuple[SnapshotDelta, list[File]] | None = None
-    _resolved: tuple[int, JavaExpression | None] | None = None
+    _cached_files: tuple[SnapshotDelta, list[File]] | None = None
+    _cached_condition: tuple[int, JavaExpression | None] | None = None
 
     def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
         """The row count of each file of a delta.
 
-        For a source of changes it is one number, the row count of the commit: batches do not split a commit.
+        A source of row-level changes has a single count, that of the commit, since batches do not split its commits.
         """
         if offsets.follows_changes(self.read):
             return [delta.rows]
@@ -106,15 +106,15 @@ class SnapshotReader:
 
     def files(self, table: JavaTable, delta: SnapshotDelta) -> list[File]:
         """The data files of a delta, always in the same order."""
-        if self._listed is None or self._listed[0] != delta:
-            # Tasks are kept to count partitions, which is done only for few files.
+        if self._cached_files is None or self._cached_files[0] != delta:
+            # Tasks are kept to count partitions, and partitions are counted only if there are few files.
             keeps_tasks = counts_partitions(delta.files)
             files = [
                 File(str(task.file().location()), int(task.file().recordCount()), task if keeps_tasks else None)
                 for task in plan_tasks(self.spark, self._scan(table, delta))
             ]
-            self._listed = delta, sorted(files, key=lambda file: file.location)
-        return self._listed[1]
+            self._cached_files = delta, sorted(files, key=lambda file: file.location)
+        return self._cached_files[1]
 
     def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], ScanMetrics]:
         """The scan tasks of a range as a Java list, and their scan metrics.
@@ -129,7 +129,7 @@ class SnapshotReader:
         for delta, first, last in slices:
             matching = plan_tasks(self.spark, self._filtered_scan(table, delta))
             if first or last is not None:
-                # A counter, as another writer may have added a file twice: its rows then count twice.
+                # A counter and not a set, since another writer may have added a file twice: its rows then occur twice.
                 remaining = Counter(file.location for file in self.files(table, delta)[first:last])
                 total += remaining.total()
                 for task in matching:
@@ -144,7 +144,7 @@ class SnapshotReader:
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         metrics = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
         if counts_partitions(sum(delta.files for delta, _, _ in slices)):
-            # Each counts partitions: `parts` those of the matching files, `whole` those of all files.
+            # `parts` counts the partitions of the matching files, and `whole` counts the partitions of all files.
             metrics.parts = (lambda: partitions.count(table, chosen),)
             metrics.whole = (lambda: partitions.count(table, self._all_tasks(table, slices)),)
         return chosen, metrics
@@ -152,7 +152,7 @@ class SnapshotReader:
     def _all_tasks(
         self, table: JavaTable, slices: list[tuple[SnapshotDelta, int, int | None]]
     ) -> JavaList[JavaFileScanTask]:
-        """The scan tasks of all files of some slices, without the predicates, as a Java list."""
+        """The scan tasks of all files in slices, regardless of the predicates, as a Java list."""
         jvm = classes()
         tasks: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
         for delta, first, last in slices:
@@ -165,16 +165,20 @@ class SnapshotReader:
         return tasks
 
     def slices(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
-        """The deltas of a range, oldest first, each with the start and the end (or None) of the slice of its files."""
-        deltas = list(offsets.appends(table, self.read, span.after, span.to))
-        # Newest first. Where the parent of a delta is not the next older delta, skipped overwrites lie between them.
+        """The deltas of a range, oldest first, each with the slice of its files that the range reads.
+
+        A slice is a start and an end; the end is None if the range reads the delta to its end.
+        """
+        deltas = list(offsets.commit_deltas(table, self.read, span.after, span.to))
+        # The deltas are sorted newest first. If the parent of a delta is not the next older delta, overwrites between
+        # the two were skipped.
         parents = [delta.after for delta in deltas]
         predecessors = [*(older.snapshot for older in deltas[1:]), span.after]
-        gaps = offsets.overwrites(self.read) == "skip" and parents != predecessors
-        if span.whole and span.state is None and deltas and not gaps:  # one scan for all of them
-            return [(offsets.together(deltas, span.after), 0, None)]
+        gaps = offsets.overwrite_policy(self.read) == "skip" and parents != predecessors
+        if span.whole and span.state is None and deltas and not gaps:  # one scan reads all deltas
+            return [(offsets.combined(deltas, span.after), 0, None)]
         if span.state is not None:
-            deltas.append(offsets.state(table, self.read, span.state))
+            deltas.append(offsets.state_delta(table, self.read, span.state))
         deltas.reverse()
         last = len(deltas) - 1
         return [
@@ -190,13 +194,13 @@ class SnapshotReader:
     def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
         """A scan of the files that may have rows that meet the predicates.
 
-        A table with a name mapping is scanned without a filter. Its files may be another writer's, with bounds in
-        milliseconds or in decimals of another scale: a filter could skip matching rows.
+        A table with a name mapping is scanned without a filter, since it may have files of other writers. Their bounds
+        may be in milliseconds, or decimals of another scale, so a filter could skip matching rows.
         """
         scan, condition = self._scan(table, delta), self._condition(table)
         if foreign_files.has_mapping(table):
             return scan
-        # A scan of an older state binds the filter to the schema of that time.
+        # A scan of a state with an older schema would bind the filter to that schema.
         state = table.snapshot(delta.snapshot) if delta.state else None
         older = state is not None and state.schemaId() != table.schema().schemaId()
         if condition is None or older:
@@ -205,23 +209,24 @@ class SnapshotReader:
         return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
 
     def _without_unordered(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
-        """The condition without its <, <=, > and >= on columns whose partition values do not sort as the columns do."""
+        """The condition without <, <=, > and >= on columns whose partition values do not sort as the columns do."""
         if not overflow.compares_by_order(condition, overflow.ordered_ranges(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
-        if delta.state:  # the manifests of the state itself list all of its files
+        if delta.state:  # the manifests of the snapshot list all files of the state
             return overflow.without_order(condition, overflow.unordered_columns(table, islice(history, 1)))
-        # For new snapshots, only the manifests that each one added.
+        # Of new snapshots, only the manifests that each of them added are read.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
         return overflow.without_order(condition, overflow.unordered_columns(table, new, added=True))
 
     def _condition(self, table: JavaTable) -> JavaExpression | None:
         """The predicates as an Iceberg expression, cached per schema."""
         schema = int(table.schema().schemaId())
-        if self.predicates and (self._resolved is None or self._resolved[0] != schema):
+        if self.predicates and (self._cached_condition is None or self._cached_condition[0] != schema):
             assert self.read.table is not None
-            # A predicate on nulls is not pushed: a file with nulls in a required column must be planned, to be refused.
+            # A predicate that tests for null is not pushed. It could skip files with nulls in a required column, and
+            # such files must be planned, so that they are refused.
             pushed = [text for text in self.predicates if not foreign_files.may_test_null(table, text)]
-            resolved = filters.expression(self.spark, table, self.read.table.sql, pushed) if pushed else None
-            self._resolved = schema, resolved
-        return self._resolved[1] if self._resolved is not None else None
+            condition = filters.expression(self.spark, table, self.read.table.sql, pushed) if pushed else None
+            self._cached_condition = schema, condition
+        return self._cached_condition[1] if self._cached_condition is not None else None

@@ -1,4 +1,4 @@
-"""Starting offsets of followed Iceberg tables: the first start resolves them, and the checkpoint keeps them."""
+"""Resolves the starting offsets of followed Iceberg tables at the first start; the checkpoint then keeps them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from helios.spark.iceberg import tables
 
 
 def declared(source: IcebergSource) -> str:
-    """The declared start as text, with a remark if changes are followed."""
+    """The text of the declared start; it also says if row-level changes are followed."""
     start = source.start if source.start is not None else "current"
     text = str(source.at) if source.at is not None else f"start={start!r}"
     return f"{text}, by its changes" if source.changed is not None else text
 
 
 def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
-    """Rejects a table other than the one that the pipeline started with.
+    """Refuses a table that is not the one with which the pipeline started.
 
     Raises:
         LedgerError: The table was replaced.

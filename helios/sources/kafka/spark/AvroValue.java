@@ -37,33 +37,34 @@ import org.apache.spark.sql.api.java.UDF1;
 
 /**
  * Resolves a value in Avro's binary format, by Avro's rules, from the schema of its writer into the wanted schema. The
- * result has two fields, one of which is null: the bytes in the wanted schema, and the reason if the value is bad.
+ * result has two fields: the bytes in the wanted schema, and the reason if the value is bad. One of the two is null.
  */
 public class AvroValue implements UDF1 {
   private static final long serialVersionUID = 1L;
 
-  /** Milliseconds after which a request to the registry fails. */
-  private static final int PATIENCE = 10000;
+  /** The milliseconds after which a request to the registry fails. */
+  private static final int TIMEOUT_MILLIS = 10000;
 
-  /** A value may have at most so many elements that take no bytes. */
+  /** A value may have at most this many elements that take no bytes. */
   private static final int EMPTY_ITEMS = 65536;
 
-  private static final Integer OWN = Integer.valueOf(-1);
+  /** Stands for the wanted schema, where an id of the registry is expected. */
+  private static final Integer WANTED = Integer.valueOf(-1);
 
-  /** The schemas from registries, by address and id: an id never stands for another schema. */
-  private static final Map TOLD = new HashMap();
+  /** The schemas from registries, by address and id: a registry never uses an id for another schema. */
+  private static final Map SCHEMAS = new HashMap();
 
   private final String schema;
   private final String registry;
   private final String login;
   private final boolean strict;
   private transient Schema wanted;
-  private transient Map resolving;
+  private transient Map resolutions;
 
   /**
-   * Takes the wanted schema as JSON; the address of the registry, empty if values have no header and are written with
-   * the wanted schema; the value of the Authorization header, or an empty text; and whether a field that the wanted
-   * schema lacks makes a value bad.
+   * Creates the function. `schema` is the wanted schema as JSON. `registry` is the address of the registry; it is empty
+   * if values have no header, and are written with the wanted schema. `login` is the value of the Authorization header,
+   * or empty. If `strict` is true, a value with a field that the wanted schema lacks is bad.
    */
   public AvroValue(String schema, String registry, String login, Boolean strict) {
     this.schema = schema;
@@ -82,7 +83,7 @@ public class AvroValue implements UDF1 {
   }
 
   /** The resolution of values of one schema into the wanted schema, or the reason why they cannot be resolved. */
-  private static class Resolving {
+  private static class Resolution {
     private String why;
     private boolean same;
     private GenericDatumReader reader;
@@ -93,36 +94,37 @@ public class AvroValue implements UDF1 {
       return null;
     }
     if (wanted == null) {
-      resolving = new HashMap();
+      resolutions = new HashMap();
       wanted = new Schema.Parser().parse(schema);
     }
     byte[] bytes = (byte[]) value;
     try {
-      return RowFactory.create(new Object[] {registry.isEmpty() ? own(bytes) : framed(bytes), null});
+      byte[] resolved = registry.isEmpty() ? resolvedWithoutHeader(bytes) : resolvedWithHeader(bytes);
+      return RowFactory.create(new Object[] {resolved, null});
     } catch (Bad error) {
       return RowFactory.create(new Object[] {null, error.getMessage()});
     }
   }
 
-  private byte[] own(byte[] bytes) throws IOException {
-    return resolved(bytes, 0, resolving(OWN));
+  private byte[] resolvedWithoutHeader(byte[] bytes) throws IOException {
+    return resolved(bytes, 0, resolution(WANTED));
   }
 
-  private byte[] framed(byte[] bytes) throws IOException {
+  private byte[] resolvedWithHeader(byte[] bytes) throws IOException {
     if (bytes.length < 5 || bytes[0] != 0) {
       throw new Bad("the value does not begin with the byte 0 and the id of a schema");
     }
-    return resolved(bytes, 5, resolving(Integer.valueOf(ByteBuffer.wrap(bytes).getInt(1))));
+    return resolved(bytes, 5, resolution(Integer.valueOf(ByteBuffer.wrap(bytes).getInt(1))));
   }
 
-  private byte[] resolved(byte[] bytes, int begin, Resolving how) throws IOException {
-    if (how.why != null) {
-      throw new Bad(how.why);
+  private byte[] resolved(byte[] bytes, int begin, Resolution resolution) throws IOException {
+    if (resolution.why != null) {
+      throw new Bad(resolution.why);
     }
     Bounded decoder = new Bounded(bytes, begin);
     Object datum;
     try {
-      datum = how.reader.read(null, decoder);
+      datum = resolution.reader.read(null, decoder);
     } catch (Bad error) {
       throw error;
     } catch (RuntimeException error) {
@@ -134,7 +136,7 @@ public class AvroValue implements UDF1 {
       throw new Bad("the value does not fit its schema: " + decoder.left() + " bytes follow it");
     }
     verify(datum, wanted, "");
-    if (how.same) {
+    if (resolution.same) {
       return begin == 0 ? bytes : Arrays.copyOfRange(bytes, begin, bytes.length);
     }
     ByteArrayOutputStream written = new ByteArrayOutputStream(bytes.length + 16);
@@ -146,68 +148,68 @@ public class AvroValue implements UDF1 {
 
   // schemas
 
-  private Resolving resolving(Integer id) throws IOException {
-    Resolving found = (Resolving) resolving.get(id);
-    if (found == null) {
-      found = new Resolving();
-      Object told = id.equals(OWN) ? (Object) wanted : told(id);
-      if (told instanceof String) {
-        found.why = (String) told;
+  private Resolution resolution(Integer id) throws IOException {
+    Resolution resolution = (Resolution) resolutions.get(id);
+    if (resolution == null) {
+      resolution = new Resolution();
+      Object schemaOrReason = id.equals(WANTED) ? (Object) wanted : writerSchema(id);
+      if (schemaOrReason instanceof String) {
+        resolution.why = (String) schemaOrReason;
       } else {
-        Schema writer = (Schema) told;
+        Schema writer = (Schema) schemaOrReason;
         StringBuilder lacking = new StringBuilder();
         if (strict) {
-          lack(writer, wanted, "", lacking);
+          collectLacking(writer, wanted, "", lacking);
         }
-        found.why = lacking.length() > 0 ? "fields that the schema lacks: " + lacking : null;
-        found.same = writer.equals(wanted);
-        found.reader = new GenericDatumReader(writer, wanted);
+        resolution.why = lacking.length() > 0 ? "fields that the schema lacks: " + lacking : null;
+        resolution.same = writer.equals(wanted);
+        resolution.reader = new GenericDatumReader(writer, wanted);
       }
-      resolving.put(id, found);
+      resolutions.put(id, resolution);
     }
-    return found;
+    return resolution;
   }
 
-  /** The schema of an id; or the reason, as a text, why its values cannot be read. */
-  private Object told(Integer id) throws IOException {
+  /** The schema with an id, from the registry; or the reason, as a text, why values with the id cannot be read. */
+  private Object writerSchema(Integer id) throws IOException {
     String key = registry + " " + id;
-    synchronized (TOLD) {
-      Object known = TOLD.get(key);
+    synchronized (SCHEMAS) {
+      Object known = SCHEMAS.get(key);
       if (known != null) {
         return known;
       }
     }
-    JsonNode answer = asked(id);
+    JsonNode answer = requestSchema(id);
     if (answer == null) {
       return "the schema id " + id + " is not in the registry";
     }
-    JsonNode kind = child(answer, "schemaType");
-    if (kind.isTextual() && !kind.asText().equals("AVRO")) {
-      return "the schema id " + id + " is one of " + kind.asText() + ", and not of Avro";
+    JsonNode type = child(answer, "schemaType");
+    if (type.isTextual() && !type.asText().equals("AVRO")) {
+      return "the schema id " + id + " is one of " + type.asText() + ", and not of Avro";
     }
     if (child(answer, "references").size() > 0) {
       return "the schema id " + id + " refers to other schemas, which are not resolved";
     }
-    Schema found;
+    Schema writer;
     try {
-      found = new Schema.Parser().parse(child(answer, "schema").asText());
+      writer = new Schema.Parser().parse(child(answer, "schema").asText());
     } catch (RuntimeException error) {
       return "the schema id " + id + " is no schema of Avro: " + error.getMessage();
     }
-    synchronized (TOLD) {
-      TOLD.put(key, found);
+    synchronized (SCHEMAS) {
+      SCHEMAS.put(key, writer);
     }
-    return found;
+    return writer;
   }
 
   /** The registry's answer to the request for an id; null if the registry does not know the id. */
-  private JsonNode asked(Integer id) throws IOException {
+  private JsonNode requestSchema(Integer id) throws IOException {
     int status;
     byte[] body;
     try {
       HttpURLConnection connection = (HttpURLConnection) new URL(registry + "/schemas/ids/" + id).openConnection();
-      connection.setConnectTimeout(PATIENCE);
-      connection.setReadTimeout(PATIENCE);
+      connection.setConnectTimeout(TIMEOUT_MILLIS);
+      connection.setReadTimeout(TIMEOUT_MILLIS);
       connection.setInstanceFollowRedirects(false);
       connection.setRequestProperty("Accept", "application/vnd.schemaregistry.v1+json, application/json");
       if (login.length() > 0) {
@@ -223,7 +225,7 @@ public class AvroValue implements UDF1 {
     try {
       answer = (JsonNode) new ObjectMapper().readTree(body);
     } catch (IOException error) {
-      status = status < 400 ? 502 : status; // an answer that is not JSON is not the registry's
+      status = status < 400 ? 502 : status; // an answer that is not JSON is not from the registry
     }
     if (status == 404 && answer != null && child(answer, "error_code").asInt() == 40403) {
       return null;
@@ -243,17 +245,17 @@ public class AvroValue implements UDF1 {
   }
 
   /** Collects the fields of a writer's schema that the wanted schema lacks. It ends, as Spark accepts no recursion. */
-  private static void lack(Schema writer, Schema wanted, String place, StringBuilder found) {
+  private static void collectLacking(Schema writer, Schema wanted, String path, StringBuilder lacking) {
     if (writer.getType() == Schema.Type.UNION) {
-      for (Iterator kinds = writer.getTypes().iterator(); kinds.hasNext();) {
-        lack((Schema) kinds.next(), wanted, place, found);
+      for (Iterator types = writer.getTypes().iterator(); types.hasNext();) {
+        collectLacking((Schema) types.next(), wanted, path, lacking);
       }
     } else if (wanted.getType() == Schema.Type.UNION) {
-      for (Iterator kinds = wanted.getTypes().iterator(); kinds.hasNext();) {
-        Schema kind = (Schema) kinds.next();
+      for (Iterator types = wanted.getTypes().iterator(); types.hasNext();) {
+        Schema type = (Schema) types.next();
         boolean named = writer.getType() == Schema.Type.RECORD && wanted.getTypes().size() > 2;
-        if (kind.getType() == writer.getType() && (!named || kind.getFullName().equals(writer.getFullName()))) {
-          lack(writer, kind, place, found);
+        if (type.getType() == writer.getType() && (!named || type.getFullName().equals(writer.getFullName()))) {
+          collectLacking(writer, type, path, lacking);
         }
       }
     } else if (writer.getType() == Schema.Type.RECORD && wanted.getType() == Schema.Type.RECORD) {
@@ -261,30 +263,31 @@ public class AvroValue implements UDF1 {
         Schema.Field field = (Schema.Field) fields.next();
         Schema.Field match = match(field.name(), wanted);
         if (match != null) {
-          lack(field.schema(), match.schema(), place + field.name() + ".", found);
+          collectLacking(field.schema(), match.schema(), path + field.name() + ".", lacking);
         } else {
-          found.append(found.length() > 0 ? ", " : "").append(place).append(field.name());
+          lacking.append(lacking.length() > 0 ? ", " : "").append(path).append(field.name());
         }
       }
     } else if (writer.getType() == Schema.Type.ARRAY && wanted.getType() == Schema.Type.ARRAY) {
-      lack(writer.getElementType(), wanted.getElementType(), place, found);
+      collectLacking(writer.getElementType(), wanted.getElementType(), path, lacking);
     } else if (writer.getType() == Schema.Type.MAP && wanted.getType() == Schema.Type.MAP) {
-      lack(writer.getValueType(), wanted.getValueType(), place, found);
+      collectLacking(writer.getValueType(), wanted.getValueType(), path, lacking);
     }
   }
 
+  /** The field of the wanted schema with a name, or with the name as an alias; null if there is none. */
   private static Schema.Field match(String name, Schema wanted) {
-    Schema.Field found = wanted.getField(name);
-    for (Iterator fields = wanted.getFields().iterator(); found == null && fields.hasNext();) {
-      Schema.Field one = (Schema.Field) fields.next();
-      if (one.aliases().contains(name)) {
-        found = one;
+    Schema.Field match = wanted.getField(name);
+    for (Iterator fields = wanted.getFields().iterator(); match == null && fields.hasNext();) {
+      Schema.Field field = (Schema.Field) fields.next();
+      if (field.aliases().contains(name)) {
+        match = field;
       }
     }
-    return found;
+    return match;
   }
 
-  // values that Spark would change
+  // values that Spark would change silently
 
   private static void verify(Object datum, Schema schema, String name) throws IOException {
     Schema.Type type = schema.getType();

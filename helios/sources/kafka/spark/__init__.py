@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""Reads Kafka topics with Spark."""

@@ -1,4 +1,4 @@
-"""Values in Avro's binary format: Avro resolves them into one schema, and Spark turns them into columns."""
+"""Reads values in Avro's binary format: Avro resolves them into one schema, and Spark turns them into columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from helios.spark.jvm.functions import java_function
 
 CODE = Path(__file__).with_name("AvroValue.java")
 
-BYTES, WHY = "bytes", "why"
+BYTES, BAD_REASON = "bytes", "why"
 """The fields of a resolved value: its bytes in the schema of the source, and the reason if the value is bad."""
 
-RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(WHY, StringType())])
+RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(BAD_REASON, StringType())])
 
 
 def resolved(spark: SparkSession, source: KafkaSource) -> Column:
@@ -57,15 +57,15 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
     """
     try:
         value = from_avro(F.lit(None).cast("binary"), schema)
-        kind = spark.range(0).select(value.alias("value")).schema["value"].dataType
+        data_type = spark.range(0).select(value.alias("value")).schema["value"].dataType
     except PySparkException as error:
         raise InputError(
             f"the Avro schema cannot be read: {str(error).splitlines()[0]}",
             where=where,
             fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
-    assert isinstance(kind, StructType)
-    optional = nullable(kind)  # a record without a value has nulls in all columns
+    assert isinstance(data_type, StructType)
+    optional = nullable(data_type)  # a record without a value has nulls in all columns
     assert isinstance(optional, StructType)
     return optional
 

@@ -1,4 +1,4 @@
-"""Queries of a Kafka cluster through Kafka's Java clients: its topics, their offsets, and the age of records."""
+"""Queries a Kafka cluster through Kafka's Java clients: its topics, their offsets, and the age of records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from helios.errors import HeliosError, InputError, NotFound, RunError, near_miss
 from helios.model.values import Secret
-from helios.sources.kafka.client import LOGINS, KafkaConnection, Tls
+from helios.sources.kafka.client import LOGIN_MODULES, KafkaConnection, Tls
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.topics import Log, Range
 from helios.spark.jvm.classes import classes, listed
@@ -23,19 +23,20 @@ from helios.spark.jvm.types.kafka import JavaAdmin, JavaConsumer, JavaListOffset
 
 T = TypeVar("T")
 
-PATIENCE = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
-"""The timeouts of one request. The run itself waits longer for a cluster that does not answer."""
+REQUEST_TIMEOUTS = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
+"""The timeouts of one request. A run repeats requests, and so waits longer for a cluster that does not answer."""
 
 OLDEST_TIMEOUT = 2.0
-"""Seconds to wait for the oldest records, whose timestamps determine the lag."""
+"""The seconds to wait for the oldest unread records, whose timestamps determine the lag."""
 
-UNKNOWN = "UnknownTopicOrPartitionException"
+UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 
-LOGIN = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
-FORBIDDEN = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
+LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
+PERMISSION_ERRORS = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
+"""The classes of Java exceptions: for an unknown topic, a failed login, and a missing permission."""
 
 _ADMINS: dict[tuple[object, ...], JavaAdmin] = {}
-"""One client for each cluster and JVM, since a client has a thread and connections of its own."""
+"""One admin client for each cluster and JVM, since each client has its own thread and connections."""
 
 
 def properties(source: KafkaConnection) -> dict[str, str]:
@@ -54,7 +55,7 @@ def properties(source: KafkaConnection) -> dict[str, str]:
     if login is not None:
         name, password = _quoted(login.username), _quoted(login.password.reveal())
         settings["sasl.mechanism"] = login.mechanism
-        settings["sasl.jaas.config"] = f"{LOGINS[login.mechanism]} required username={name} password={password};"
+        settings["sasl.jaas.config"] = f"{LOGIN_MODULES[login.mechanism]} required username={name} password={password};"
     return settings | {name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client}
 
 
@@ -81,7 +82,7 @@ def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """A text in JAAS's quotes.
+    """A text in quotes, as a JAAS configuration needs it.
 
     Examples:
         >>> print(_quoted('a"b'))
@@ -92,7 +93,7 @@ def _quoted(text: str) -> str:
 
 
 class Cluster:
-    """The cluster of a source.
+    """The Kafka cluster of a source.
 
     Args:
         source: The source.
@@ -126,7 +127,7 @@ class Cluster:
         described = {name: description for name in names if (description := self._described(name)) is not None}
         parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        # The latest offsets first: records that are deleted between the two requests are then noticed as missing.
+        # The latest offsets come first. If records are deleted between the two requests, `earliest` then shows it.
         latest = self.offsets(dict.fromkeys(parts, spec.latest()))
         earliest = self.offsets(dict.fromkeys(parts, spec.earliest()))
         return {
@@ -143,11 +144,11 @@ class Cluster:
 
         def ask(admin: JavaAdmin) -> tuple[str, int] | None:
             future = admin.describeTopics(_list([name])).topicNameValues().get(name)
-            assert future is not None  # the client has a future for each requested name
+            assert future is not None  # the client returns a future for each requested name
             try:
                 answer = future.get()
             except Py4JJavaError as error:
-                if any(cause.getClass().getSimpleName() == UNKNOWN for cause in java_causes(error)):
+                if any(cause.getClass().getSimpleName() == UNKNOWN_TOPIC for cause in java_causes(error)):
                     return None
                 raise
             return str(answer.topicId().toString()), answer.partitions().size()
@@ -168,7 +169,7 @@ class Cluster:
     # offsets
 
     def offsets(self, wanted: Mapping[tuple[str, int], JavaObject]) -> dict[tuple[str, int], int]:
-        """The offset for each specification, by topic and partition; -1 if no record matches.
+        """The offset that matches each specification, by topic and partition; -1 if no record matches.
 
         Args:
             wanted: An `org.apache.kafka.clients.admin.OffsetSpec` for each topic and partition.
@@ -185,13 +186,16 @@ class Cluster:
             specs.put(parts[part], spec)
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
-            listed: JavaListOffsets = admin.listOffsets(specs, options)
-            return {part: int(listed.partitionResult(partition).get().offset()) for part, partition in parts.items()}
+            answer: JavaListOffsets = admin.listOffsets(specs, options)
+            return {part: int(answer.partitionResult(partition).get().offset()) for part, partition in parts.items()}
 
         return self._request(ask) if wanted else {}
 
     def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
-        """By topic, the offset in each partition of the first record at a time or later; the end if there is none."""
+        """For each topic, the offset in each partition of the first record at a time or later.
+
+        A partition without such a record has the offset of its end.
+        """
         parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
         offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
@@ -259,7 +263,9 @@ class Cluster:
     def _admin(self) -> JavaAdmin:
         key = (id(SparkContext._gateway), *sorted(self._properties.items()))
         if key not in _ADMINS:
-            admin: JavaAdmin = classes().org.apache.kafka.clients.admin.Admin.create(_map(PATIENCE | self._properties))
+            admin: JavaAdmin = classes().org.apache.kafka.clients.admin.Admin.create(
+                _map(REQUEST_TIMEOUTS | self._properties)
+            )
             _ADMINS[key] = admin
         return _ADMINS[key]
 
@@ -274,19 +280,20 @@ class Cluster:
         causes = [
             (str(c.getClass().getSimpleName()), str(c.getMessage() or "").rstrip(".")) for c in java_causes(error)
         ]
-        last, message = causes[-1]
-        refused, reason = next(((name, text) for name, text in causes if name in (*LOGIN, *FORBIDDEN)), (None, ""))
-        what, fix = f"{last}: {message}.", None
-        if refused in LOGIN:
+        innermost, message = causes[-1]
+        refusals = (*LOGIN_ERRORS, *PERMISSION_ERRORS)
+        refusal, reason = next(((name, text) for name, text in causes if name in refusals), (None, ""))
+        what, fix = f"{innermost}: {message}.", None
+        if refusal in LOGIN_ERRORS:
             what = f"{self._brokers} refuse the connection: {reason}."
             fix = "check .sasl(...) and .tls(...) against the listener of that port."
-        elif refused is not None:
+        elif refusal is not None:
             what = f"{self._brokers} do not permit it: {reason}."
             fix = "give the principal DESCRIBE and READ on the topics."
-        elif last == "ConfigException" and "bootstrap urls" in message:
+        elif innermost == "ConfigException" and "bootstrap urls" in message:
             what = f"no host of {self._brokers} is known ({message})."
             fix = "check the hosts in .servers(...), and the DNS of this machine."
-        elif last == "TimeoutException":
+        elif innermost == "TimeoutException":
             what = f"no broker answers at {self._brokers}: {message}."
             fix = "check the addresses, that the brokers run, and that .tls() and .sasl() fit the port."
         return RunError(f"{self._label}: {what}", where=self._source.origin, fix=fix)

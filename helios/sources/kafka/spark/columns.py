@@ -1,4 +1,4 @@
-"""The columns of JSON values, inferred from records once and kept in the checkpoint, so that a restart has the same."""
+"""Infers the columns of JSON values once, and keeps them in the checkpoint, so that a restart has the same columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InferredColumns:
     """The columns of one source, inferred once.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         index: The number of the source.
     """
 
@@ -37,7 +37,7 @@ class InferredColumns:
 
         Args:
             source: The source.
-            sample: Gives the records to infer from.
+            sample: Returns the records to infer from.
 
         Raises:
             CheckpointError: The columns in the checkpoint cannot be read.
@@ -51,7 +51,7 @@ class InferredColumns:
         return self._columns
 
     def keep(self) -> None:
-        """Stores the columns in the checkpoint, once the checkpoint belongs to the pipeline."""
+        """Stores the columns in the checkpoint, if the checkpoint already belongs to the pipeline."""
         checkpoint = self._context.checkpoint
         if self._kept or self._columns is None or checkpoint is None or checkpoint.identity() is None:
             return
@@ -59,6 +59,7 @@ class InferredColumns:
         self._kept = True
 
     def _read(self) -> StructType | None:
+        """The columns in the checkpoint; None if it has none."""
         checkpoint = self._context.checkpoint
         text = checkpoint.files.read(self._file) if checkpoint is not None else None
         if checkpoint is None or text is None:
@@ -72,6 +73,7 @@ class InferredColumns:
             ) from error
 
     def _infer(self, source: KafkaSource, records: DataFrame) -> StructType:
+        """Infers the columns from records, and notes them in the log of the run."""
         columns = kafka_rows.inferred(records, source)
         if not columns.fields:
             raise InputError(

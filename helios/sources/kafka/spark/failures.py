@@ -1,4 +1,4 @@
-"""Failures of topics as errors for the user: bad records, deleted records, and refusals of a schema registry."""
+"""Turns failures of Kafka sources into errors for the user: bad or deleted records, and refusals of a registry."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from helios.plan.nodes import Plan
 from helios.spark.iceberg.bad_rows import bad_row, row_in
 from helios.spark.jvm.errors import REGISTRY
 
-LOST = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
-"""Spark's message about records of Kafka that were deleted."""
+DELETED_RECORDS = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
+"""Spark's message about Kafka records that were deleted."""
 
 
 def failure(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The error of records that a source cannot read; None for any other error."""
+    """The error for the user, if a Kafka source has failed; None for any other error."""
     row = row_in(error)
     if row is not None and "at" in row:
         fix = row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or "drop".')
@@ -24,7 +24,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
 
 def _deleted_meanwhile(error: BaseException, plan: Plan) -> RunError | None:
     """The error of records that were deleted while a batch read them; None for any other error."""
-    match = LOST.search(str(error))
+    match = DELETED_RECORDS.search(str(error))
     if match is None:
         return None
     offset, topic, partition = match.groups()

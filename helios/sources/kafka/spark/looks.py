@@ -11,35 +11,36 @@ from helios.sources.kafka.registry import get_json, latest
 from helios.sources.kafka.spark.cluster import Cluster
 from helios.sources.kafka.values import Registry
 
-SHOWN = 5
-"""A check names at most so many partitions or topics."""
+MOST_SHOWN = 5
+"""A check names at most this many partitions or topics."""
 
-SOON = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
-"""Timeouts of the clients, shorter than the 10 s that the doctor waits for a check."""
+CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
+"""The timeouts of the clients. They are shorter than the 10 s for which the doctor waits for a check."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
     """The checks of a source that need no JVM, and those that need one."""
     fix = "check .servers(...), and that the brokers run."
     without_jvm = [
-        Look(f"broker {broker}", partial(_reached, broker), broker, fix, needed=True)
+        Look(f"broker {broker}", partial(_reach_broker, broker), broker, fix, needed=True)
         for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
         registry = source.values.registry
-        without_jvm.append(Look("schema registry", partial(_registry, source, registry), registry.url))
-    impatient = source.properties({**SOON, **dict(source.client)})
+        without_jvm.append(Look("schema registry", partial(_registry_text, source, registry), registry.url))
+    with_timeouts = source.properties({**CHECK_TIMEOUTS, **dict(source.client)})
     if source.pattern is not None:
-        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching, impatient))]
-    return without_jvm, [Look(f"topic {topic}", partial(_topic, impatient, topic)) for topic in source.topics]
+        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching_topics, with_timeouts))]
+    return without_jvm, [Look(f"topic {topic}", partial(_topic_text, with_timeouts, topic)) for topic in source.topics]
 
 
-def _reached(address: str) -> str:
+def _reach_broker(address: str) -> str:
     reach(f"kafka://{address.rpartition('://')[2]}")
     return address
 
 
-def _registry(source: KafkaSource, registry: Registry) -> str:
+def _registry_text(source: KafkaSource, registry: Registry) -> str:
+    """The schemas that the columns follow, or else the number of subjects, as text."""
     follows = source.values.format == "avro" and source.values.avro is None
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in source.topics]
     if not follows or not subjects:
@@ -48,18 +49,20 @@ def _registry(source: KafkaSource, registry: Registry) -> str:
     return "; ".join(f"{subject}: version {schema.version}, id {schema.id}" for subject, schema in schemas)
 
 
-def _topic(source: KafkaSource, topic: str) -> str:
+def _topic_text(source: KafkaSource, topic: str) -> str:
+    """The partitions and offsets of a topic, as text."""
     cluster = Cluster(source)
     log = cluster.logs([topic]).get(topic)
     if log is None:
         raise cluster.missing([topic])
     bounds = list(zip(log.earliest, log.latest, strict=True))
-    shown = ", ".join(f"{first} to {end}" for first, end in bounds[:SHOWN]) + (", ..." if len(bounds) > SHOWN else "")
+    shown = ", ".join(f"{first} to {end}" for first, end in bounds[:MOST_SHOWN])
+    shown += ", ..." if len(bounds) > MOST_SHOWN else ""
     count = f"{len(bounds)} partition{'s' if len(bounds) > 1 else ''}"
     return f"{count}, offsets {shown} ({sum(end - first for first, end in bounds):,} in all)"
 
 
-def _matching(source: KafkaSource) -> str:
+def _matching_topics(source: KafkaSource) -> str:
     names = Cluster(source).topics()
-    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
     return f"{len(names)} topics: {shown}" if names else "none matches yet"

@@ -1,4 +1,4 @@
-"""The source of Kafka topics: positions are offsets, and each batch reads ranges of offsets.
+"""Reads Kafka topics: positions are offsets, and each batch reads ranges of offsets.
 
 Spark's offset log records a range before it is read, so that a batch that runs again reads the same records. With
 `read_committed`, a range ends before the first open transaction.
@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import InputError, NotFound, RunError
+from helios.model.values import counted
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import LAG_INTERVAL, SpanSource
@@ -44,20 +45,21 @@ from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 from helios.table.positions import Lag, Position, Span
 
-FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
+FETCH_SETTINGS = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
 """The settings of the consumer for large and quick fetches.
 
-Large: after each poll, which has 500 records by default, Spark asks the broker twice for the bounds of the partition.
-Quick: the consumer prefetches, and the broker answers requests in order. At the end of a partition, the broker would
-hold a prefetch for half a second to wait for new records, and the requests of Spark behind it.
+Fetches are large because Spark asks the broker twice for the bounds of the partition after each poll, which returns 500
+records by default. Fetches are quick because the consumer prefetches, and the broker answers requests in order. At the
+end of a partition, the broker would hold a prefetch for half a second to wait for new records, and with it the later
+requests of Spark.
 """
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
-"""Spark's list of formats that are read through its V1 source API, which makes a Java object of each row."""
+"""The setting that lists the formats that Spark reads through its V1 source API, which makes a Java object per row."""
 
 
 class KafkaReader(SpanSource):
-    """Topics as a `Source`."""
+    """Reads the topics of a source, once or batch by batch."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
@@ -88,10 +90,12 @@ class KafkaReader(SpanSource):
         try:
             return self._first()
         except RunError as error:
-            # A plain error, as the pipeline has not begun: a wrong address is reported at once, without retries.
+            # A run recognizes an outage by the cause of an error, and retries. Before the pipeline has begun, the error
+            # is raised without its cause, so that a wrong address is reported at once.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _first(self) -> Position:
+        """The position at which the first run starts."""
         names = self._cluster.topics()
         logs = self._cluster.logs(names)
         absent = [name for name in names if name not in logs]
@@ -107,7 +111,7 @@ class KafkaReader(SpanSource):
         return TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()}).as_json()
 
     def _starts(self, logs: Mapping[str, Log]) -> Mapping[str, tuple[int, ...]]:
-        """By topic, the offsets of the declared start."""
+        """For each topic, the offsets of the declared start."""
         start = self._source.first
         if isinstance(start, datetime):
             return self._cluster.at(logs, logs, round(start.timestamp() * 1000))
@@ -120,22 +124,23 @@ class KafkaReader(SpanSource):
         unknown = [name for name in by_topic if name not in logs]
         if unknown or ("" in dict(start) and len(logs) > 1):
             several = "the offsets name no topic, and the source has several"
-            what = f"{unknown[0]!r} is not a topic of the source" if unknown else several
+            problem = f"{unknown[0]!r} is not a topic of the source" if unknown else several
             raise InputError(
-                f"start({self._source.beginning}): {what}.",
+                f"start({self._source.beginning}): {problem}.",
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
             )
         return {name: tuple(by_topic[name][number] for number in range(len(log.latest))) for name, log in logs.items()}
 
     def _refuse_offsets(self, name: str, offsets: Mapping[int, int], log: Log) -> None:
+        """Refuses declared offsets that a topic does not have, and offsets for only some of its partitions."""
         partitions = set(range(len(log.latest)))
         wrong = sorted(partitions ^ set(offsets))
         if wrong:
             missing, unknown = f"partition {wrong[0]} of {name} is missing", f"{name} has no partition {wrong[0]}"
-            what = missing if wrong[0] in partitions else unknown
+            problem = missing if wrong[0] in partitions else unknown
             raise InputError(
-                f"start({self._source.beginning}): {what}: it has {len(partitions)}.",
+                f"start({self._source.beginning}): {problem}: it has {counted(len(partitions), 'partition')}.",
                 where=self._source.origin,
                 fix="give an offset for each of its partitions.",
             )
@@ -149,11 +154,11 @@ class KafkaReader(SpanSource):
             )
 
     def _logs(self, at: TopicsPosition) -> dict[str, Log]:
-        """The current logs of the topics, including new topics of a pattern."""
+        """The current logs of the topics, including new topics that match the pattern."""
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
     def _verify(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
-        """Calls `verify`; the error names the line of the source."""
+        """Calls `verify`, and adds the line of the source to its error."""
         try:
             verify(at, wanted, logs)
         except RecordsLost as problem:
@@ -171,21 +176,22 @@ class KafkaReader(SpanSource):
         trigger = self.context.plan.trigger
         end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
         self._note_skipped(deleted_ranges(at, logs))
-        self.context.observer.lagging(self.index, self._lag(self._waiting(at, logs)))
+        self.context.observer.lagging(self.index, self._lag(self._unread(at, logs)))
         has_records = bool(ranges(at, end))
         return end.as_json() if has_records or end.topics.keys() != at.topics.keys() else after
 
-    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
+    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None) -> TopicsPosition:
         """The end of the batch after a position."""
-        return advance(at, logs, most, skips=self._skips)
+        return advance(at, logs, max_rows, skips=self._skips)
 
     @property
     def _skips(self) -> bool:
+        """True if the source skips records that were deleted before they were read."""
         return self._source.missing == "skip"
 
     @override
     def lost(self, span: Span) -> bool:
-        """True if records of a planned span are gone, and the source skips such records."""
+        """True if records of a planned span were deleted, and the source skips such records."""
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
         self._verify(end, [], logs)
@@ -202,20 +208,21 @@ class KafkaReader(SpanSource):
 
     # lag
 
-    def _waiting(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
+    def _unread(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
+        """The records after a position."""
         return ranges(at, advance(at, logs, skips=self._skips))
 
     @override
     def lag(self, at: Position) -> Lag | None:
         position = TopicsPosition.parse(at)
-        lag = self._lag(self._waiting(position, self._logs(position)))
+        lag = self._lag(self._unread(position, self._logs(position)))
         self.keep_lag(lag, every=LAG_INTERVAL if self._frozen is None else 0.0)
         return lag
 
-    def _lag(self, waiting: list[Range]) -> Lag:
-        oldest = self._cluster.oldest(waiting) if waiting else None
+    def _lag(self, unread: list[Range]) -> Lag:
+        oldest = self._cluster.oldest(unread) if unread else None
         seconds = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
-        return Lag(0, seconds, records=sum(map(len, waiting)))
+        return Lag(0, seconds, records=sum(map(len, unread)))
 
     # columns
 
@@ -226,7 +233,7 @@ class KafkaReader(SpanSource):
             topics: The topics whose schemas the columns follow; by default all present topics of the source.
 
         Raises:
-            InputError: The columns cannot be inferred, or two columns have one name.
+            InputError: The columns cannot be inferred, or two columns have the same name.
         """
         source, spark = self._source, self.context.spark
         if source.values.format == "avro":
@@ -244,7 +251,8 @@ class KafkaReader(SpanSource):
     def _registered_schema(self, topics: Iterable[str] | None) -> str:
         """The schema that the columns follow.
 
-        The registry is queried once the end of the batch is known: producers register a schema before writing records.
+        The registry is queried after the end of the batch is known. It then has the schemas of all records in the
+        batch, since producers register a schema before they write records with it.
         """
         source = self._source
         assert source.values.registry is not None
@@ -255,7 +263,7 @@ class KafkaReader(SpanSource):
             checkpoint = self.context.checkpoint
             if checkpoint is not None and checkpoint.identity() is not None:
                 raise
-            # A plain error, as the pipeline has not begun: a wrong address is reported at once, without retries.
+            # Raised without its cause, as in `first`.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _sample(self) -> DataFrame:
@@ -320,10 +328,10 @@ class KafkaReader(SpanSource):
         ids = ",".join(topic.id for topic in at.topics.values())
         group = hashlib.sha256(f"{self.context.plan.pipeline} {self.index} {ids}".encode()).hexdigest()[:16]
         return {
-            **{f"kafka.{name}": value for name, value in (FETCHES | properties(self._source)).items()},
+            **{f"kafka.{name}": value for name, value in (FETCH_SETTINGS | properties(self._source)).items()},
             "kafka.isolation.level": self._source.level,
             "kafka.allow.auto.create.topics": "false",
-            # By this name executors find the consumers of the last batch. No offset is stored under the name.
+            # Executors find the consumers of the last batch by the consumer group. Its offsets are never committed.
             "kafka.group.id": f"helios-{group}",
             "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),
             "startingOffsets": json.dumps(starts),
@@ -334,7 +342,7 @@ class KafkaReader(SpanSource):
 
     @override
     def confirm(self, span: Span) -> None:
-        """Refuses records that may come from another topic of the same name. Spark's reader notices deleted records.
+        """Refuses records that may come from another topic with the same name. Spark itself notices deleted records.
 
         Raises:
             RecordsLost: A topic is gone, or was recreated.
@@ -348,7 +356,7 @@ class KafkaReader(SpanSource):
 
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The records, read through Spark's V2 source API."""
+    """Reads records through Spark's V2 source API."""
     formats = str(spark.conf.get(V1_SOURCES))
     spark.conf.set(V1_SOURCES, ",".join(name for name in formats.split(",") if name.strip() != "kafka"))
     try:

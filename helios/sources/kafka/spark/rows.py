@@ -1,7 +1,7 @@
-"""The rows of Kafka records: values become columns, and bad records are handled by the policy of the source.
+"""Turns Kafka records into rows: values become columns, and the policy of the source handles bad records.
 
 Spark's `from_json` accepts values that it silently changes: it replaces bytes that are not UTF-8, reads only the first
-of several objects, and leaves out fields that the schema lacks. Records with such values are bad here.
+of several objects, and leaves out fields that the schema lacks. Here, records with such values are bad.
 """
 
 from __future__ import annotations
@@ -32,34 +32,37 @@ from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 
 RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
-PARSED, WHY = "__helios_parsed", "__helios_why"
+PARSED, BAD_REASON = "__helios_parsed", "__helios_why"
 """Hidden columns.
 
 RECORD: the record of Kafka. JSON: the value as JSON. AVRO: the value, resolved into the schema of the source.
-PARSED: the value, as Spark parses `JSON` or `AVRO`. WHY: the reason why the record is bad; null for a good one.
+PARSED: the value, as Spark parses `JSON` or `AVRO`. BAD_REASON: the reason why the record is bad; null for a good one.
 """
 
 PLAIN = "__helios_plain"
-"""The hidden column with the columns of a plain JSON value; null if the value is in `JSON` and `PARSED` instead."""
+"""The hidden column with the columns of a value that the fast parser of `plain_json` can read, as a struct.
 
-HEADER = 5
-"""So many bytes precede a value with a registry: the byte 0, and the id of the schema in four bytes."""
+It is null for any other value, which is in the columns `JSON` and `PARSED` instead.
+"""
+
+HEADER_LENGTH = 5
+"""The bytes before a value with a registry: the byte 0, and the id of the schema in four bytes."""
 
 TO_THE_END = 2**31 - 1
-"""A length of `substring` that takes all remaining bytes."""
+"""A length with which `substring` returns all remaining bytes."""
 
 CORRUPT = "__helios_corrupt"
-"""The field of a parsed value with the text of the value, if the value does not fit the schema."""
+"""The field of a parsed value in which Spark puts the text of the value, if the value does not fit the schema."""
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 FEATURES = ("ALONE",)
-"""For `json_line`: nothing but white space may follow a value. Without features of Jackson, JSON is read strictly."""
+"""For `json_line`: only white space may follow a value. No feature of Jackson is enabled, so JSON is read strictly."""
 
 SHOWN_BYTES = 100
-"""An error shows at most so many bytes of a bad value that is not text."""
+"""An error shows at most this many bytes of a bad value that is not text."""
 
-SHOWN = 400
-"""An error shows at most so many characters of a bad value."""
+SHOWN_CHARACTERS = 400
+"""An error shows at most this many characters of a bad value."""
 
 FIELDS = {
     "key": "key",
@@ -79,7 +82,7 @@ def rows(
     rejected: RejectedInput,
     *,
     positioned: bool,
-    also: Callable[[DataFrame], DataFrame] | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
     """The rows of records.
 
@@ -88,26 +91,26 @@ def rows(
         source: The source, with the columns of its values.
         rejected: Collects the bad records.
         positioned: Whether each row carries its position, which orders the records of a partition.
-        also: A step on the rows with `RECORD` and `WHY`, before bad records are removed. It is not called if the format
-            has no bad records.
+        transform: Changes the rows with `RECORD` and `BAD_REASON` before bad records are removed. It is not called if
+            the format has no bad records.
     """
     record = F.struct(*[F.col(name) for name in df.columns])
-    columns, why = VALUES[source.values.format](source)
-    carried = [F.col(FIELDS[what]).alias(name) for name, what in source.carried]
+    columns, why = VALUE_COLUMNS[source.values.format](source)
+    metadata = [F.col(FIELDS[field_name]).alias(column) for column, field_name in source.carried]
     hidden = [F.struct("offset", "partition", "topic").alias(POSITION)] if positioned else []
     if why is None:
-        return df.select(*columns, *carried, *hidden)
-    if source.values.format in READERS:
-        df = READERS[source.values.format](df, source)
-    # The record is one struct, since columns of the value may have the names of its fields.
-    df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
-    step = also if also is not None else _without_good_records
-    return rejects.without_bad_rows(step(df), verdict(source, f"{source.label()}.on_bad_row"), rejected)
+        return df.select(*columns, *metadata, *hidden)
+    if source.values.format in PARSERS:
+        df = PARSERS[source.values.format](df, source)
+    # The record is one struct, since columns of the value may have the same names as its fields.
+    df = df.select(*columns, *metadata, *hidden, record.alias(RECORD), why.alias(BAD_REASON))
+    rows_with_records = transform(df) if transform is not None else _without_good_records(df)
+    return rejects.without_bad_rows(rows_with_records, verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _without_good_records(df: DataFrame) -> DataFrame:
-    """Rows in which `RECORD` is null for a good row, so that the bytes of its record are not copied."""
-    return df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
+    """Sets `RECORD` to null in good rows, so that Spark does not copy the bytes of their records."""
+    return df.withColumn(RECORD, F.when(F.col(BAD_REASON).isNotNull(), F.col(RECORD)))
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -116,7 +119,7 @@ def value_columns(source: KafkaSource) -> StructType:
 
 
 def inferred(df: DataFrame, source: KafkaSource) -> StructType:
-    """The columns of the values of records that are JSON objects, as Spark infers them.
+    """The columns that Spark infers from the values of records that are JSON objects.
 
     Args:
         df: The records, as Spark reads them.
@@ -141,14 +144,15 @@ def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    """The columns of a JSON value, and the reason why a record is bad."""
     parsed, json, plain_value = F.col(PARSED), F.col(JSON), F.col(PLAIN)
     text, has_header = _content(source)
     is_plain = plain_value.isNotNull()
     columns, misfits, missing = [], [], []
     wanted = value_columns(source)
     for field in wanted.fields:
-        own = as_texts(field.dataType, READ_AS_TEXT_IN_JSON)
-        value, bad = cast(parsed[field.name], own, field.dataType)
+        parsed_type = as_texts(field.dataType, READ_AS_TEXT_IN_JSON)
+        value, bad = cast(parsed[field.name], parsed_type, field.dataType)
         columns.append(F.when(is_plain, plain_value[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
         # A field that Spark's parser cannot read is null, although the JSON has a value for it.
@@ -174,14 +178,14 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     if source.values.extra == "fail":
         rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
         top_level = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
-        # Without such a field at the top level, undeclared fields are nested: the JSON shows where.
+        # If the top level has no undeclared field, the undeclared fields are nested: the JSON shows where they are.
         undeclared = F.when(top_level == "", rest).otherwise(top_level)
         why = F.coalesce(why, F.when(rest.isNotNull(), F.concat(F.lit("fields that the schema lacks: "), undeclared)))
     return columns, F.when(is_plain, first_missing).otherwise(why)
 
 
 def _avro(source: KafkaSource) -> tuple[list[Column], Column | None]:
-    return [F.col(PARSED)[name].alias(name) for name in value_columns(source).names], F.col(AVRO)[kafka_avro.WHY]
+    return [F.col(PARSED)[name].alias(name) for name in value_columns(source).names], F.col(AVRO)[kafka_avro.BAD_REASON]
 
 
 def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
@@ -196,7 +200,10 @@ def has_field(json: Column, name: str) -> Column:
 
 
 def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
-    """Adds the hidden columns `PLAIN`, `JSON` and `PARSED`. `JSON` is a text that `from_json` parses without change."""
+    """Adds the hidden columns `PLAIN`, `JSON` and `PARSED`.
+
+    `JSON` is a text whose values `from_json` does not change.
+    """
     columns = value_columns(source)
     content, _ = _content(source)
     rest = REST if source.values.extra == "fail" else ""
@@ -216,7 +223,7 @@ def _text() -> Column:
 
 
 def _content(source: KafkaSource) -> tuple[Column, Column]:
-    """The JSON of a value as text, and whether the header of a registry precedes it; true without a registry."""
+    """The JSON of a value as text, and whether the registry's header precedes it; true if there is no registry."""
     has_header = F.lit(True) if source.values.registry is None else _has_header()
     return _json_bytes(source).cast("string"), has_header
 
@@ -226,15 +233,15 @@ def _json_bytes(source: KafkaSource) -> Column:
     value = F.col("value")
     if source.values.registry is None:
         return value
-    return F.when(_has_header(), F.substring(value, HEADER + 1, TO_THE_END))
+    return F.when(_has_header(), F.substring(value, HEADER_LENGTH + 1, TO_THE_END))
 
 
 def _has_header() -> Column:
     value = F.col("value")
-    return (F.length(value) >= HEADER) & (F.substring(value, 1, 1) == F.lit(b"\0"))
+    return (F.length(value) >= HEADER_LENGTH) & (F.substring(value, 1, 1) == F.lit(b"\0"))
 
 
-VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] = {
+VALUE_COLUMNS: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] = {
     "bytes": _bytes,
     "string": _string,
     "json": _json,
@@ -242,25 +249,25 @@ VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] =
 }
 """For each format: the columns of a value, and the reason why a record is bad; None if no record can be bad."""
 
-READERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _read_json, "avro": _read_avro}
-"""The functions that add the hidden columns from which `VALUES` makes the columns of a value."""
+PARSERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _read_json, "avro": _read_avro}
+"""The functions that add the hidden columns from which `VALUE_COLUMNS` makes the columns of a value."""
 
 
 # bad records
 
 
 def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
-    """The verdict on records with the columns `RECORD` and `WHY`.
+    """Which records are bad, by the columns `RECORD` and `BAD_REASON`, and how the policy handles them.
 
     Args:
         source: The source, which has the policy for bad records.
         step: The call that sets the policy, for messages.
     """
-    record, why = F.col(RECORD), F.col(WHY)
+    record, why = F.col(RECORD), F.col(BAD_REASON)
     value = record["value"]
     text = value.cast("string")
     valid = F.is_valid_utf8(text)
-    shown = F.when(valid, F.substring(text, 1, SHOWN)).otherwise(
+    shown = F.when(valid, F.substring(text, 1, SHOWN_CHARACTERS)).otherwise(
         F.concat(F.lit("0x"), F.hex(F.substring(value, 1, SHOWN_BYTES)))
     )
     at = F.concat(
@@ -276,8 +283,8 @@ def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
         why=why,
         action=source.bad_row,
         place=F.struct(at.alias("at"), why.alias("why"), shown.alias("text")),
-        # JSON has no bytes: key and value are in base64, and a value of text is added as text.
+        # JSON has no type for bytes, so key and value are in base64. A value that is text is added as text, too.
         payload=F.struct(*kept, F.when(valid, text).alias("text")),
         step=step,
-        hidden=(RECORD, WHY),
+        hidden=(RECORD, BAD_REASON),
     )

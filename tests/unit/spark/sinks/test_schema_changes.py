@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Row
 
 from helios.sources.changes.spark.tables import SourceTable
-from helios.sources.changes.spark.types import NAMED, PLAIN, Kind, of_connect
+from helios.sources.changes.spark.types import NAMED, PLAIN, ConnectType, of_connect
 from helios.sources.changes.spark.versions import Version, columns_of, versions_of
 from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.sinks.schema_changes import compared, messages_of
@@ -177,16 +177,16 @@ def test_types_that_are_text_here_are_told_apart(old: str, new: str, same: bool)
     assert bool(compared([other], known).retyped) is not same
 
 
-def _decimal(scale: int) -> Kind:
+def _decimal(scale: int) -> ConnectType:
     parameters = {"scale": str(scale), "connect.decimal.precision": "50"}
     return of_connect({"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters})
 
 
-def _named(name: str, kind: str = "string", **more: object) -> Kind:
+def _named(name: str, kind: str = "string", **more: object) -> ConnectType:
     return of_connect({"type": kind, "name": f"io.debezium.{name}", **more})
 
 
-def _array(name: str | None, kind: str) -> Kind:
+def _array(name: str | None, kind: str) -> ConnectType:
     return of_connect({"type": "array", "items": {"type": kind, "name": name and f"io.debezium.{name}"}})
 
 
