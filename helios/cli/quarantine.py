@@ -165,7 +165,8 @@ def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch)
     for catalog in config.catalogs.values():
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-            removed += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
+            for name in names:
+                removed += clear_discarded(target, discarded, catalog.load(name))
         except HeliosError as error:  # only a note: the batch itself is set aside, and the command can be repeated
             problem = output.paragraph(error)
             note = f"rejected rows of the batch stay in the quarantines of catalog {catalog.name}: {problem}"

@@ -164,19 +164,29 @@ def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[lis
     hidden = 0
     for catalog in catalogs.values():
         try:
-            for table in catalog_tables(catalog):
-                of_table = statuses(table, view)
-                kept = of_table if show_finished else unfinished(of_table)
-                shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
+            names = table_names(catalog)
         except HeliosError as error:
             failed.append(error)  # the other catalogs are still shown
+            continue
+        for name in names:
+            try:
+                of_table = statuses(catalog.load(name), view)
+            except HeliosError as error:
+                failed.append(error)  # the other tables are still shown
+                continue
+            kept = of_table if show_finished else unfinished(of_table)
+            shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
     return shown, hidden, failed
+
+
+def table_names(catalog: Catalog) -> list[str]:
+    """The names of all tables of a catalog, as "namespace.table"."""
+    return [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
 
 
 def catalog_tables(catalog: Catalog) -> Iterable[Table]:
     """All tables of a catalog."""
-    names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-    return (catalog.load(name) for name in names)
+    return (catalog.load(name) for name in table_names(catalog))
 
 
 def _table_loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:

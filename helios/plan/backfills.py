@@ -219,18 +219,22 @@ def with_table_spelling(where: str, columns: Iterable[str]) -> str:
     Examples:
         >>> with_table_spelling("ID < 10 AND k = 'ID'", ["id", "k"])
         "id < 10 AND k = 'ID'"
+        >>> with_table_spelling("DATE = DATE '2026-01-05' AND `ID` < 1 AND place.ID = 2", ["id", "date"])
+        "date = date '2026-01-05' AND `id` < 1 AND place.ID = 2"
     """
     from sqlglot.dialects.spark import Spark
 
     known = {name.lower(): name for name in columns}
-    text, next_token = where, ""
-    # From the end to the start, so that the positions of the tokens further left stay valid.
-    for token in reversed(Spark().tokenize(where)):
+    text, tokens = where, Spark().tokenize(where)
+    # From the end to the start, so that the positions of the tokens further left stay valid. A keyword may be a column,
+    # too; where it is none, SQL does not see the difference.
+    for index, token in reversed(list(enumerate(tokens))):
         name = known.get(token.text.lower(), token.text)
-        is_function = next_token == "("
-        if token.token_type.name == "VAR" and name != token.text and not is_function:
-            text = text[: token.start] + name + text[token.end + 1 :]
-        next_token = token.text
+        is_field = index > 0 and tokens[index - 1].token_type.name == "DOT"
+        if name == token.text or token.token_type.name == "STRING" or is_field:
+            continue
+        spelled = text[token.start : token.end + 1].replace(token.text, name)
+        text = text[: token.start] + spelled + text[token.end + 1 :]
     return text
 
 
@@ -324,11 +328,13 @@ def commits_in_range(retained: Sequence[Commit], requested: str, pipelines: froz
         table: The name of the table, for messages.
 
     Raises:
-        InputError: The number of a batch is that of several commits, or B comes before A.
+        InputError: The number of a batch is that of several commits, B comes before A, or one of them is missing.
         NotFound: The pipeline has no such commit.
     """
     own = [commit for commit in reversed(retained) if commit.pipeline in pipelines and commit.position is not None]
     first, dots, last = requested.partition("..")
+    if dots and not (first.strip() and last.strip()):
+        raise InputError(f"--commits {requested} has only one end.", fix="write both ends, A..B, or one commit.")
     start = _index_of(own, first.strip(), table)
     end = _index_of(own, last.strip(), table) if dots else start
     if end < start:

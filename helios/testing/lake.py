@@ -137,13 +137,21 @@ class Lake:
             name: "namespace.table" in the default catalog, or "catalog.namespace.table".
             schema: The columns and Spark SQL types: "id bigint, amount decimal(10,2)"; by default those of the rows.
             rows: The rows of the table.
+
+        Raises:
+            InputError: There are neither columns nor rows.
         """
         table = self.named(name)
+        if schema is None and not rows:
+            raise InputError(
+                f"lake.table({name!r}) has neither columns nor rows.",
+                fix=f'declare its columns: lake.table({name!r}, "id bigint, ...").',
+            )
         if schema is not None:
             self.declared[table.text] = schema
         self.created.append((table, schema, list(rows)))
         feed = TableFeed(table, self.declared.get(table.text))
-        records = feed.prepare(list(rows)) if rows or schema is None else []
+        records = feed.prepare(list(rows)) if rows else []
         feed.deliver(records)
         return table
 

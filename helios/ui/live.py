@@ -117,9 +117,11 @@ class LiveRun:
             declared: The maintenance of each pipeline that declares it.
             refused: Pipelines with problems, which do not run.
         """
-        self._graph, self._lake, self._declared, self._stop = graph, lake, declared, stop
+        self._graph, self._declared, self._stop = graph, declared, stop
         self._refused = refused
-        lake.add_open_pages(self._pages)
+        with self._lock:  # a page that opens meanwhile counts once
+            self._lake = lake
+            lake.add_open_pages(self._pages)
         lake.start()
         self._state = "running"
 
@@ -175,8 +177,8 @@ class LiveRun:
     def add_open_pages(self, count: int) -> None:
         with self._lock:
             self._pages += count
-        if self._lake is not None:
-            self._lake.add_open_pages(count)
+            if self._lake is not None:
+                self._lake.add_open_pages(count)
         self._wake.set()
 
     def series(self, pipeline: str) -> Json | None:

@@ -21,15 +21,16 @@ from helios.sources.files.formats import (
     FORMATS,
     ending_of,
     format_of,
-    is_same_or_nested,
     names_below,
     option_name,
     option_text,
+    real_path,
     refuse_timestamps,
     refuse_values,
     refuse_without_schema,
 )
 from helios.sources.files.option_values import check_value
+from helios.table.file_names import overlap
 
 if TYPE_CHECKING:
     from helios.catalog.storage import Storage
@@ -99,7 +100,7 @@ class FilesSource(Source):
         return replace(self, path=folder, poll=None)
 
     def overlaps(self, folder: str) -> bool:
-        return is_same_or_nested(self.path, folder)
+        return overlap(real_path(self.path), real_path(folder))
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:

@@ -255,18 +255,7 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
         )
 
 
-def is_same_or_nested(first: str, second: str) -> bool:
-    """Returns True if two folders are the same, or one contains the other. Links and `..` of local paths are resolved.
-
-    Examples:
-        >>> is_same_or_nested("in/new", "in"), is_same_or_nested("in", "in2"), is_same_or_nested("s3://a/in", "s3://a/in/")
-        (True, False, True)
-    """
-    first_path, second_path = (f"{_real_path(path).rstrip('/')}/" for path in (first, second))
-    return first_path.startswith(second_path) or second_path.startswith(first_path)
-
-
-def _real_path(path: str) -> str:
+def real_path(path: str) -> str:
     """A path with links and `..` resolved if it is local; any other path unchanged."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):

@@ -77,7 +77,8 @@ def has_excess_digits(value: Any, kind: SparkType) -> bool:
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
-        >>> [excess(f"2026-01-01T10:00:00.{digits}Z", parse_type("timestamp")) for digits in ("123456", "123456789")]
+        >>> kind = parse_type("timestamp")
+        >>> [has_excess_digits(f"2026-01-01T10:00:00.{digits}Z", kind) for digits in ("123456", "123456789")]
         [False, True]
     """
     if kind.name not in TIMES or not isinstance(value, str):
@@ -89,7 +90,7 @@ def cut_to_micros(text: str) -> str:
     """Cuts the fraction of a timestamp to six digits; returns any other text unchanged.
 
     Examples:
-        >>> cut("2026-01-01T10:00:00.123456789Z")
+        >>> cut_to_micros("2026-01-01T10:00:00.123456789Z")
         '2026-01-01T10:00:00.123456Z'
     """
     match = TIME.fullmatch(text)

@@ -180,7 +180,7 @@ class Maintainer:
         text = self._store.read(self._file_name) if self._store is not None else None
         try:
             return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError):
             return {}  # without the times, tasks only run earlier
 
     def _store_time(self, kind: str) -> None:

@@ -16,8 +16,7 @@ from helios.plan.nodes import Plan
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.past import current_past
 from helios.sources.common.spark.protocol import current_rows
-from helios.spark.jvm.sql import quoted
-from helios.spark.sinks.merge import null_key
+from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.route import VALUE
 from helios.spark.steps.build import as_of_side
 from helios.spark.steps.steps import AsOfSide, Scope, apply, rejected
@@ -245,13 +244,12 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
-    """A condition for the rows that the sink rejects because of their key or route, and the reason as text."""
+    """A condition for the rows that the sink rejects because of their key, order or route, and the reason as text."""
     fails, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
     if mode.traits.keyed:
-        names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
-        fails = fails | null_key(mode.keys)
-        reasons.append(F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names))))
+        reasons.append(invalid_reason(mode))
+        fails = fails | reasons[-1].isNotNull()
     if by is not None:
         value = F.expr(by).cast("string")
         invalid = ~F.coalesce(value.rlike(f"^{VALUE.pattern}$"), F.lit(False))

@@ -119,8 +119,6 @@ class KafkaReader(SpanSource):
             return {name: log.earliest if start == "earliest" else log.latest for name, log in logs.items()}
         only_topic = next(iter(logs))  # offsets without a name are those of the only topic
         by_topic = {topic or only_topic: dict(offsets) for topic, offsets in start}
-        for name, log in logs.items():
-            self._refuse_offsets(name, by_topic.get(name, {}), log)
         unknown = [name for name in by_topic if name not in logs]
         if unknown or ("" in dict(start) and len(logs) > 1):
             several = "the offsets name no topic, and the source has several"
@@ -130,6 +128,8 @@ class KafkaReader(SpanSource):
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
             )
+        for name, log in logs.items():
+            self._refuse_offsets(name, by_topic.get(name, {}), log)
         return {name: tuple(by_topic[name][number] for number in range(len(log.latest))) for name, log in logs.items()}
 
     def _refuse_offsets(self, name: str, offsets: Mapping[int, int], log: Log) -> None:
