@@ -65,9 +65,10 @@ def backfill(
 
     if (where is None) is (commits is None):
         raise click.UsageError("--where and --commits are two ways to select rows: pass one of them.")
-    if commits is not None and (by is not None or other is not None or rows_stay):
+    if commits is not None and (by is not None or other is not None or rows_stay or trust_expired):
         raise click.UsageError(
-            "--by, --from and --rows-stay go with --where: a commit is repaired as a whole, from its source."
+            "--by, --from, --rows-stay and --trust-expired go with --where: a commit is repaired as a whole, from its "
+            "source."
         )
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")

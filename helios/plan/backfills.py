@@ -266,7 +266,7 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
             raise InputError(
                 f"{name} is a {columns[name]}, and spark.sql.session.timeZone is {zone}: a backfill takes times in UTC "
                 "alone.",
-                fix="leave that setting out of [spark.conf], or name a column that is not a timestamp.",
+                fix="name a column that is not a timestamp, such as a date.",
             )
 
 

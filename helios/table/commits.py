@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from helios.errors import HeliosError
+from helios.table.ledger import records
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, position_in, recorded
 from helios.table.readers import Warehouse
@@ -168,6 +170,15 @@ def never_written(history: Iterable[Commit], table: Table) -> bool:
     return not stamped and not any(name.startswith(LEDGER) for name in table.iceberg.properties)
 
 
+def _present_names(metadata: TableMetadata) -> dict[str, str]:
+    """The present names of renamed pipelines, by their former names; empty if a pipeline's record is damaged."""
+    try:
+        known = records(metadata.properties, "")
+    except HeliosError:
+        return {}
+    return {former: name for name, record in known.items() for former in record.formerly}
+
+
 def _history(
     metadata: TableMetadata, head: int, places: Sequence[Warehouse], checkpoints: Mapping[str, str]
 ) -> list[Commit]:
@@ -175,11 +186,11 @@ def _history(
 
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
-        locations = [checkpoints[pipeline]] if pipeline in checkpoints else []
-        return {
-            kept.steps: kept
-            for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, locations)
-        }
+        # A renamed pipeline has a checkpoint under its present name, with the plans of its earlier runs.
+        stamped = pipeline.removesuffix(REPLAY).removesuffix(BACKFILL)
+        present = _present_names(metadata).get(stamped, stamped)
+        location = checkpoints.get(pipeline) or checkpoints.get(present)
+        return {kept.steps: kept for kept in plans_of(present, places, [location] if location else [])}
 
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []

@@ -84,7 +84,7 @@ def test_a_file_that_is_damaged_inside_is_set_aside(world: Any, kind: str, monke
     assert world.ids("a.t") == []
     assert noted(world) == [(f"empty.{kind}", 0), (f"inside.{kind}", 0)]
     with monkeypatch.context() as patched:  # the replay knows it, and does not try it again
-        patched.setattr(file_rows, "damage", lambda *_: "")
+        patched.setattr(file_rows, "read_failure", lambda *_: "")
         world.run(aside)
     assert world.ids("a.t") == [0, 1, 2]
     assert noted(world) == [(f"empty.{kind}", 0), (f"inside.{kind}", 0)]

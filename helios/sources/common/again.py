@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-MOST = 3
+MOST = 10
 """The largest number of rows of one source that are shown."""
 
 

@@ -65,10 +65,11 @@ def _uri(path: str) -> str:
 def _searched(
     files: list[File], key: Mapping[str, Any], declared: Mapping[str, Any], properties: Mapping[str, str]
 ) -> Again:
+    """Looks up a key in files, the newest file first."""
     rows: list[Mapping[str, Any]] = []
     places: list[str] = []
     unreadable, unsupported = 0, 0
-    for file in files:
+    for file in reversed(files):  # the newest row of a key is the likeliest origin
         folder, _, name = file.path.rpartition("/")
         read_rows = _reader(file, declared)
         if read_rows is None:
@@ -81,8 +82,8 @@ def _searched(
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             unreadable += 1
             continue
-        rows += [row for _, row in matches]
-        places += [f"{name}, {at}: " for at, _ in matches]
+        rows += [row for _, row in reversed(matches)]
+        places += [f"{name}, {at}: " for at, _ in reversed(matches)]
     notes = [f"{unreadable:,} of {len(files):,} files cannot be read any more"] if unreadable else []
     other = f"{unsupported:,} of {len(files):,} files have a format or options that are not looked through"
     notes += [other] if unsupported else []

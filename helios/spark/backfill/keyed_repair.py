@@ -210,9 +210,18 @@ class KeyedRepair:
             why = "the pipeline remembers deleted keys or orders beside the table, which is not repaired"
             raise self.error(slice, why)
         own = {f"{name}{end}" for name in self.names for end in ("", REPLAY, BACKFILL)}
-        others = [name for name, record in known_records(self.target).items() if name not in own and record.upserts]
-        if others:
-            raise self.error(slice, f"{others[0]} upserts into it, too, and its late rows are not known")
+        branch = self.plan.write.sink.branch_name
+        others = [
+            name
+            for name, record in known_records(self.target).items()
+            if name not in own and record.upserts and record.branch == branch
+        ]
+        if others and self.mode.order_by is not None:
+            raise self.error(
+                slice,
+                f"{others[0]} upserts into it, too, and its late rows are not known",
+                "write all of its pipelines into a new table, which then takes the old one's place.",
+            )
 
     def refuse_twice(self, slice: str, rows: DataFrame) -> None:
         """Rejects keys that the target holds more than once.

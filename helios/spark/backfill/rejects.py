@@ -94,7 +94,7 @@ class Rejects:
             raise self._error(
                 f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
                 "be gone",
-                "keep the expectations as they were, and drop by a where() what the table shall not have any more.",
+                "drop by a where() what the table shall not have any more, and keep expectations as they were.",
             )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,5 +108,18 @@ class Started:
                 f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that came beside it "
                 "may be missing until it ends.",
                 where=self.plan.origin,
-                fix=f'finish it first: helios backfill SCRIPT --where "{stopped.ask.get("where")}".',
+                fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then use --where, too.",
             )
+
+
+def _options(ask: Mapping[str, object]) -> str:
+    """The options of a backfill by --where, for a shell.
+
+    Examples:
+        >>> print(_options({"where": "name = 'x'", "by": "day", "trusts_expired": True}))
+        --where "name = 'x'" --by day --trust-expired
+    """
+    where = str(ask["where"])
+    quoted = shlex.quote(where) if set(where) & set('"$`\\!') else f'"{where}"'
+    by = f" --by {shlex.quote(str(ask['by']))}" if ask.get("by") else ""
+    return f"--where {quoted}{by}{' --trust-expired' if ask.get('trusts_expired') else ''}"

@@ -68,7 +68,8 @@ def test_options(cli: Callable[..., Any], folder: Path) -> None:
     wrong = {
         (): "pass one",
         ("--where", "id > 1", "--commits", "1"): "pass one",
-        ("--commits", "1", "--by", "day"): "--by, --from and --rows-stay go with --where",
+        ("--commits", "1", "--by", "day"): "--by, --from, --rows-stay and --trust-expired go",
+        ("--commits", "1", "--trust-expired"): "--by, --from, --rows-stay and --trust-expired go",
         ("--where", " "): "--where is empty",
     }
     for given, message in wrong.items():

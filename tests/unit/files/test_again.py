@@ -34,8 +34,8 @@ def test_lines_of_csv_and_json_and_rows_of_parquet(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("id,note\n4,again\n")
     told = found(tmp_path, CSV, "a b.csv", "c.csv")
     assert (told.count, told.by, told.note) == (2, ("id",), None)
-    assert told.rows == ({"id": "4", "note": 'y, "z"'}, {"id": "4", "note": "again"})
-    assert told.places == ("a b.csv, line 3: ", "c.csv, line 2: ")
+    assert told.rows == ({"id": "4", "note": "again"}, {"id": "4", "note": 'y, "z"'})  # the newest file first
+    assert told.places == ("c.csv, line 2: ", "a b.csv, line 3: ")
 
     (tmp_path / "m.csv").write_text('id,note\n\n4,"two\nlines"\n')
     told = found(tmp_path, {**CSV, "options": {**CSV["options"], "multiLine": "true"}}, "m.csv")
