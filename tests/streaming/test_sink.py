@@ -14,6 +14,7 @@ import pytest
 from helios import Memory, Pipeline, expect, where, with_columns
 from helios.errors import CheckFailed, CheckpointError, HeliosError, InputError, RunError
 from helios.spark.maintenance.maintain import orphans
+from helios.spark.replay.replay import Replay
 from helios.spark.sinks.table import TableSink
 from helios.table.quarantine import discard_batch
 
@@ -77,6 +78,10 @@ def test_versions_without_an_order_are_refused_or_set_aside(world: Any) -> None:
     world.run(bad >> sink.quarantine("a.bad"))
     assert world.rows("a.t", *columns) == Counter({**before, (3, "e", 1, None): 1})
     assert Counter(reason for _, reason in held(world).elements()) == Counter({"null order: n": 2, "null key: id": 1})
+    # A replay leaves rows that the sink would refuse again.
+    pipeline = bad >> sink.quarantine("a.bad")
+    replayed = Replay(world.plan(pipeline), world.spark).run()
+    assert (replayed.taken, replayed.stayed) == (0, 3)
 
 
 @pytest.mark.promise("upsert")

@@ -147,6 +147,7 @@ def test_what_else_is_refused_before_spark_starts(cli: Callable[..., Any], folde
             "a.gone",
         ): "--from a.gone: there is neither a table local.a.gone nor such a folder",
         ("--commits", "7"): "--commits: local.a.t has no commit '7' of the pipeline",
+        ("--commits", "3.."): "--commits 3.. has only one end. Fix: write both ends",
     }
     for given, message in wrong.items():
         done = cli("backfill", "pipeline.py", *given)
