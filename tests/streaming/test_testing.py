@@ -450,7 +450,7 @@ def filled(lake: Lake, pipeline: Pipeline) -> Any:
 
 @pytest.mark.promise("invariant")
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.cases(short="batch", landing=("merge", "ties"))
+@pytest.mark.cases(short="batch", landing="merge")
 def test_a_planted_fault_is_caught(lake: Lake, fault: str) -> None:
     made, said = FAULTS[fault]
     _SEEN.clear()
@@ -461,7 +461,7 @@ def test_a_planted_fault_is_caught(lake: Lake, fault: str) -> None:
 
 @pytest.mark.promise("invariant")
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.cases(landing=("append", "newest"))
+@pytest.mark.cases(landing="append")
 def test_a_right_pipeline_is_not(lake: Lake, name: str) -> None:
     told = filled(lake, RIGHT[name]()).invariant(cuts=1, replays=2, shuffles=1)
     assert len(told.ways) == 4

@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("be
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-@pytest.mark.cases(short="append")
-@pytest.mark.landing
+@pytest.mark.cases(short="append", landing=("upsert", "first-commit", "parquet", "backfill", "totals", "fifty"))
 def test_every_contender_writes_the_same_rows(world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "PIPELINES", 3)
     monkeypatch.setattr(append, "PARTITIONS", 8)
@@ -87,7 +86,6 @@ def test_the_study_of_freshness(world: Any, monkeypatch: pytest.MonkeyPatch) -> 
         assert world.ids(f"perf.{freshness.target(name)}") == list(range(1000))
 
 
-@pytest.mark.landing
 def test_the_study_of_growth(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = measured(world, monkeypatch, growth, "growth", 10, COMMITS=2, ASKED=1)
     assert [line[:2] for line in lines] == [[kind, "10"] for kind in growth.KINDS]
