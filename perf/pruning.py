@@ -209,7 +209,7 @@ class Race:
         spark = session.clone(self.spark, [plan])
         feed = SnapshotReader(spark=spark, read=plan.reads[0], predicates=plan.pushed(0))
         span, table = between(start, IcebergOffset(snapshot=head)), source_table(spark, plan.reads[0])
-        wanted = expression(feed.spark, f"local.perf.{self.source}", feed.predicates)
+        wanted = expression(feed.spark, table, f"local.perf.{self.source}", feed.predicates)
         jvm: Any = feed.spark._jvm
         iceberg = jvm.org.apache.iceberg
 

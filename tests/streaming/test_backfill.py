@@ -241,8 +241,9 @@ def test_bad_input(world: Any) -> None:
     for by, message in cuts.items():
         with pytest.raises(InputError, match=message):
             backfill(world, live, Ask(where="id > 1", by=by))
+    by_day = world.sink("a.by_day").partition_by("day").overwrite_partitions()
     with pytest.raises(InputError, match="its mode is overwrite the touched partitions, and rows that it has replaced"):
-        backfill(world, pipeline(world, sink=world.sink("a.t").overwrite_partitions()), FIVE_TO_SIX)
+        backfill(world, pipeline(world, sink=by_day), FIVE_TO_SIX)
     once: Pipeline = world.source("a.s") >> world.sink("a.t")
     with pytest.raises(InputError, match="it reads its sources once"):
         backfill(world, once, FIVE_TO_SIX)

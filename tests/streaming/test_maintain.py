@@ -136,7 +136,7 @@ def test_a_compaction_reads_no_more_than_it_may(world: World) -> None:
     table = make(world, "a.t")
     grow(world, "a.t", 8, rows=200)
     half = size(world, table) // 2
-    done = compact(world.spark, table, most=half)
+    done = compact(world.spark, table, max_bytes=half)
     assert 2 <= done.rewritten <= 4
     assert done.read <= 1.1 * half
     assert done.files == 8 - done.rewritten + 1

@@ -133,6 +133,8 @@ def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
 @pytest.mark.timeout(900)
 def test_what_an_upsert_remembered_then(world: Any) -> None:
     batches = orders(random.Random("remembered"), 20)
+    for batch, rows in enumerate(batches):  # each batch deletes a key of its own, so that all have a delta
+        rows.append({"id": 100 + batch, "at": 10_000 + batch, "amount": 1, "kind": "x", "gone": False})
     fill(world, batches)
     sink = world.sink("a.t").upsert("id", order_by="at", delete_when="amount < 60")
     pipeline = (world.source("a.s").incremental(max_files=1) >> sink).named("deleting")
