@@ -39,7 +39,9 @@ class Pruned(Append):
     def prepare(self) -> None:
         from pyspark.sql import functions as F
 
-        self.lake.write(self.generated(), "source", F.partitioning.days("at"))
+        # A fan-out writer holds a file of each day open, with a megabyte of buffers each.
+        one_file_at_a_time = {"write.spark.fanout.enabled": "false"}
+        self.lake.write(self.generated(), "source", F.partitioning.days("at"), **one_file_at_a_time)
 
     def helios(self, target: str) -> None:
         self.lake.drained(self.lake.source().incremental().where(self.condition) >> self.lake.sink(target))
