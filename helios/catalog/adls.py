@@ -71,7 +71,7 @@ def _warehouse_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     account = Account(storage).name if storage is not None else ""
     if account in ("", uri_account):
         return None
-    return f"is in the account {uri_account!r}, and its storage is {account!r}"
+    return f"is in the account {uri_account!r}, and the account of its storage is {account!r}"
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
@@ -145,7 +145,7 @@ def _no_checkpoint(storage: Storage, location: str) -> str | None:
 def _fault(settings: Settings) -> Fault | None:
     given = [name for name in ("account_key", "sas_token", "connection_string") if settings.get(name) is not None]
     if len(given) > 1:
-        return given[1], f"{given[0]} and {given[1]} are two ways to say the same: give one of them."
+        return given[1], f"{given[0]} and {given[1]} are two ways to log in: give one of them."
     connection_string = settings.get("connection_string")
     if connection_string is None:
         return None if settings.get("account") else (None, "it needs account, or connection_string.")
@@ -158,7 +158,7 @@ def _fault(settings: Settings) -> Fault | None:
             '("DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...").'
         )
     if settings.get("endpoint") and pairs.get("BlobEndpoint"):
-        return "endpoint", "endpoint and the BlobEndpoint of connection_string are the same: give one of them."
+        return "endpoint", "endpoint and the BlobEndpoint of connection_string are one setting: give one of them."
     return None
 
 
@@ -184,6 +184,7 @@ ADLS = StorageRow(
     gaps=(
         "without keys, checkpoints use the machine's managed identity: Hadoop's driver supports no other part of the "
         "chain",
-        "for checkpoints, `endpoint` must be `http://host:port/account`, and the warehouse must begin with abfs://",
+        "with `endpoint`, a checkpoint can be stored only if `endpoint` has the form `http://host:port/account`, and "
+        "the checkpoint's location begins with abfs:// (or with abfss://, if `endpoint` begins with https://)",
     ),
 )

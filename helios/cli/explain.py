@@ -52,7 +52,7 @@ FAMILIES = (
     Family(errors.EngineNeeded, "does not help: run the command that the error names", ("Snapshots and maintenance",)),
     Family(errors.CheckpointError, REPAIR, ("Checkpoints",)),
     Family(errors.RunError, "does no harm: a batch that was written is not written twice", ("Services", "Topics")),
-    Family(errors.EnvironmentProblem, "helps once it is installed", ("Java, Spark and jars",)),
+    Family(errors.EnvironmentProblem, "helps once what the error names is repaired", ("Java, Spark and jars",)),
     Family(errors.LedgerError, "does no harm, and helps where the error says so", ("The ledger and commits",)),
     Family(errors.LeaseError, "helps once the other driver has ended", ("Checkpoints",)),
 )

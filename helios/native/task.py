@@ -17,8 +17,9 @@ NO_STORES: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # Polars's allocator keeps freed memory. By default it returns the memory to the system after half a second, and
-    # requesting it again takes a sixth of a task's time. Spark ends workers that are idle for a minute.
+    # With this value, Polars's allocator keeps freed memory. By default it returns the memory to the system after half
+    # a second, and requesting it again takes a sixth of a task's time. The memory is returned when the worker ends:
+    # Spark ends workers that are idle for a minute.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """The environment variables that Polars reads when it is first imported."""

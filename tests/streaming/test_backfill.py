@@ -61,7 +61,7 @@ PARTITIONED = {
 @pytest.mark.cases(short="not")
 @pytest.mark.parametrize("partitioned", PARTITIONED)
 def test_days_are_repaired(world: Any, partitioned: str) -> None:
-    """The repaired days are those of the script now, the others as they were, and the pipeline goes on behind both."""
+    """The repaired days are those of the script now, the others as they were, and the pipeline goes on after both."""
     fill(world, range(20))
     sink = PARTITIONED[partitioned](world.sink("a.t"))
     world.run(pipeline(world, sink=sink))
@@ -110,7 +110,7 @@ def test_commits_that_come_meanwhile(world: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_backfill_that_was_stopped_goes_on(world: Any) -> None:
-    """It goes on behind its last slice, unless it is asked for something else; two at once are refused."""
+    """It goes on after its last slice, unless it is asked for something else; two at once are refused."""
     fill(world, range(16))
     world.run(pipeline(world))
     mended = pipeline(world, RIGHT)

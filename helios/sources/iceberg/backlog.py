@@ -49,7 +49,11 @@ def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
 
 
 def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
-    """Adds the backlog from an offset, and the files that the predicates `pushed` select."""
+    """Adds the backlog from an offset, and the files that the predicates `pushed` select.
+
+    A state is all rows of the table at one snapshot, and the variable `state` is the id of that snapshot. The commits
+    that are read come after the snapshot `after`, up to the snapshot `to`.
+    """
     backlog = None
     if read.source.streaming:
         offset = offset if offset is not None else _starting_offset(read, table.iceberg.metadata)

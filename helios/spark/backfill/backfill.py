@@ -2,7 +2,7 @@
 
 A backfill commits as its own driver, `<pipeline>.backfill`, under a lease of its own. Each slice is one commit, which
 replaces its rows by those that the script gives of what the sources held up to the position of the live record. The
-record's number is that of the last slice, so that another process goes on behind it.
+record's number is that of the last slice, so that another process goes on after it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def past_batches(
     every = [_batch(number, one) for number, one in enumerate(again) if one.owner >= first]
     end = max((one.number for one in every if one.to == at.ends), default=None)
     if end is None:
-        why = f"{plan.pipeline} has finished batches behind its last commit, and nothing tells where each has ended"
+        why = f"{plan.pipeline} has finished batches after its last commit, and nothing tells where each has ended"
         raise _error(plan, why, "let it commit a batch, and start again.")
     batches = [one for one in every if one.number <= end]
     counts = [sum(one.owner == owner for one in batches) for owner in range(first, len(made))]

@@ -31,10 +31,12 @@ def resumes_after_publication(checkpoint: Checkpoint, record: Record | None) -> 
 
 
 def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
-    """Refuses a first start if the table holds rows of the pipeline, or if other rows would be read.
+    """Refuses to start without a checkpoint if the table's record shows that the pipeline has started before.
+
+    The table may then hold rows of the pipeline, and a new start could begin at other positions than the recorded ones.
 
     Raises:
-        CheckpointError: The table holds such rows, or the start would read other rows.
+        CheckpointError: The record has a position or starting positions, and publishing a branch has not copied it.
     """
     lost = lost_checkpoint(plan, table.text, record) if record is not None else None
     if lost is not None:
@@ -87,16 +89,23 @@ def refuse_new_checkpoint(
             fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
             "name into a new table.",
         )
-    # A new checkpoint can resume neither after a stateful batch, which records no position, nor with other sources.
-    without_position = any("place" not in entry for entry in entries)
+    # Batches of a stateful pipeline, and those that read their sources once, record no position of a reader.
+    if followed and any("place" not in entry for entry in entries):
+        raise InputError(
+            f"--new-checkpoint cannot resume {plan.pipeline}: its last batch was stateful, or read its sources once, "
+            "and recorded no position to resume at.",
+            where=plan.origin,
+            fix="put the script back and restore its checkpoint, or run under a new name into a new target.",
+        )
     other_sources = len(entries) != len(followed) or any(
         entry["source"] != read.name and (read.uuid is None or entry.get("uuid") != read.uuid)
         for entry, read in zip(entries, followed, strict=False)
     )
-    if entries and followed and (without_position or other_sources):
+    if entries and followed and other_sources:
         raise InputError(
             f"--new-checkpoint cannot resume {plan.pipeline}: its last batch read "
-            f"{', '.join(entry['source'] for entry in entries)} on another path or from other sources.",
+            f"{', '.join(entry['source'] for entry in entries)}; it now follows "
+            f"{', '.join(read.name for read in followed)}.",
             where=plan.origin,
             fix="put the sources back, or run under a new name into a new target.",
         )

@@ -99,8 +99,8 @@ class RollbackGuard:
         checkpoint: The id of its checkpoint.
         landings: The checkpoint's note of the last batch in the target; None without one.
         has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
-        rollback_fix: The fix for a table that has lost rows; None for a new checkpoint.
-        replay_fix: The fix for a table that has lost a replay; None for a new checkpoint.
+        rollback_fix: The fix for a table that has lost rows; by default `helios run --new-checkpoint`.
+        replay_fix: The fix for a table that has lost a replay; by default `helios run --new-checkpoint`.
         lenient: Whether a batch counts as present if nothing proves that it is gone.
     """
 
@@ -178,9 +178,10 @@ class RollbackGuard:
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """The record with which a new checkpoint continues: it names its own snapshot, or the head if that is lost.
+        """The record with which a new checkpoint continues.
 
-        Its `rolled_back` is True if a batch or a replay is lost.
+        It is the record as it is if the branch certainly has the last batch. Otherwise the head takes the place of the
+        batch's snapshot. Its `rolled_back` is True if a replay is lost, or a batch is or may be lost.
 
         Raises:
             LedgerError: The target has a later batch than its record names: its rows would be written again.
@@ -241,7 +242,7 @@ class RollbackGuard:
     def _unknown_error(self, landing: Landing) -> LedgerError:
         return LedgerError(
             f"{self._table.name()} cannot prove that batch {landing.batch} of {self._pipeline} (snapshot "
-            f"{landing.snapshot}) is still in it: the snapshots behind it have expired, their metadata files are "
+            f"{landing.snapshot}) is still in it: the snapshots after it have expired, their metadata files are "
             "deleted, and its data files were rewritten; nothing was written.",
             fix=(
                 self._rollback_fix

@@ -100,7 +100,7 @@ def has(conf: dict[str, str], **wanted: str | None) -> None:
             lambda: Catalog.local(
                 "c", warehouse="abfss://c@other.dfs.core.windows.net/x", storage=Storage.adls("lake")
             ),
-            "is in the account 'other', and its storage is 'lake'",
+            "is in the account 'other', and the account of its storage is 'lake'",
         ),
         (lambda: Catalog("c", "s3"), "'s3' is a storage: declare [storages.NAME]"),
         (lambda: Catalog.rest("c", uri="https://x", storage="lake"), "storage must be a Storage, not str"),  # type: ignore[arg-type]
