@@ -12,7 +12,8 @@ from helios.model.values import Secret
 if TYPE_CHECKING:
     from helios.catalog.storage import Storage
 
-SUFFIX = "dfs.core.windows.net"
+SUFFIX = "core.windows.net"
+"""The domain of the public cloud; other clouds of Azure have others, such as core.chinacloudapi.cn."""
 _MSI = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
 
 
@@ -39,8 +40,14 @@ class Account:
         self.key = storage.option("account_key") or _secret(settings.get("AccountKey"))
         sas = storage.option("sas_token") or _secret(settings.get("SharedAccessSignature"))
         self.sas = Secret(sas.reveal().removeprefix("?")) if isinstance(sas, Secret) else None
-        self.endpoint = storage.option("endpoint") or settings.get("BlobEndpoint")
-        self.host = f"{self.name}.{SUFFIX}"
+        self.endpoint = storage.option("endpoint")
+        self.suffix = settings.get("EndpointSuffix") or SUFFIX
+        address = settings.get("BlobEndpoint")
+        if address and (suffix := _azure_suffix(address)):
+            self.suffix = suffix
+        else:
+            self.endpoint = self.endpoint or address
+        self.host = f"{self.name}.dfs.{self.suffix}"
 
     def connection_string(self) -> Secret | None:
         """A connection string that contains the endpoint, for clients without a setting for it; None without one."""
@@ -57,6 +64,14 @@ class Account:
 
 def _secret(text: str | None) -> Secret | None:
     return Secret(text) if text else None
+
+
+def _azure_suffix(endpoint: str) -> str | None:
+    """The domain of a cloud of Azure, from the address that it gives an account; None for any other address."""
+    address = urlsplit(endpoint)
+    _, service, suffix = (address.hostname or "").partition(".blob.")
+    is_plain = address.scheme == "https" and not address.path.strip("/") and address.port in (None, 443)
+    return suffix if service and is_plain else None
 
 
 def _account_in(endpoint: str | None) -> str:
@@ -92,6 +107,7 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
         {
             "py-io-impl": "helios.catalog.clients.adls.AdlsFileIO",
             "adls.account-name": account.name,
+            "adls.account-host": None if account.suffix == SUFFIX else f"{account.name}.blob.{account.suffix}",
             "adls.account-key": account.key,
             "adls.sas-token": account.sas,
             "adls.connection-string": account.connection_string(),

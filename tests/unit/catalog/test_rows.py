@@ -222,6 +222,28 @@ def test_adls_however_its_credentials_are_given() -> None:
     assert hadoop_conf(LAKE, [chain])["fs.azure.account.auth.type.acc.dfs.core.windows.net"] == "OAuth"
 
 
+@pytest.mark.parametrize(
+    ("suffix", "host"), [("core.windows.net", None), ("core.chinacloudapi.cn", "acc.blob.core.chinacloudapi.cn")]
+)
+def test_adls_by_the_connection_string_of_the_portal(suffix: str, host: str | None) -> None:
+    """Azure's own address is no endpoint of an emulator, and names the cloud."""
+    given = (
+        f"BlobEndpoint=https://acc.blob.{suffix}/;FileEndpoint=https://acc.file.{suffix}/;SharedAccessSignature=sv=1"
+    )
+    lake = f"abfss://lake@acc.dfs.{suffix}/w"
+    catalog = Catalog.local("c", path="/d", warehouse=lake, storage=Storage.adls(connection_string=given))
+    assert own(catalog)[f"adls.sas-token.acc.dfs.{suffix}"] == "sv=1"
+    assert not any("adls.connection-string" in key for key in own(catalog))
+    has(pyiceberg_properties(catalog), adls__account_name="acc", adls__sas_token="sv=1", adls__connection_string=None)
+    assert pyiceberg_properties(catalog).get("adls.account-host") == host
+    assert no_checkpoint(lake, [catalog]) is None
+    conf = hadoop_conf(lake, [catalog])
+    assert conf[f"fs.azure.sas.fixed.token.acc.dfs.{suffix}"] == "sv=1"
+    assert not any("endpoint" in key for key in conf)
+    by_key = Storage.adls(connection_string=f"AccountName=acc;AccountKey=k;EndpointSuffix={suffix}")
+    assert pyiceberg_properties(replace(catalog, storage=by_key)).get("adls.account-host") == host
+
+
 def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
     storage = Storage.adls("dev", account_key="k", endpoint="http://localhost:1/dev")
     catalog = Catalog.local("c", path="/d", warehouse="abfss://lake@dev.dfs.core.windows.net/w", storage=storage)
