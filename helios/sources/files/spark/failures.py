@@ -82,7 +82,7 @@ def line_of(file: str, text: str) -> int | None:
         file: The path of the file, with scheme.
         text: The text of a row; if it has several lines, the first is searched.
     """
-    wanted = text.splitlines()[0].encode() if text else b""
+    wanted = text.partition("\n")[0].rstrip("\r").encode()
     if not wanted:
         return None
     jvm = classes()
