@@ -195,7 +195,7 @@ ADLS = StorageRow(
     schemes={"abfss": "abfss", "abfs": "abfs"},
     fault=_fault,
     components=("azure",),
-    checkpoints=("abfs",),
+    checkpoint_components=("abfs",),
     extra="adls",
     gaps=(
         "without keys, checkpoints use the machine's managed identity: Hadoop's driver supports no other part of the "

@@ -186,18 +186,18 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
         (('s3a',), ())
     """
     storage_type = kind_of(location)
-    return STORAGES[storage_type].checkpoints if storage_type else ()
+    return STORAGES[storage_type].checkpoint_components if storage_type else ()
 
 
-def object_components(location: str) -> tuple[str, ...]:
+def folder_components(location: str) -> tuple[str, ...]:
     """The jar components that Hadoop needs to read a folder of files at a location.
 
     Examples:
-        >>> object_components("s3a://bucket/in"), object_components("/data/in")
+        >>> folder_components("s3a://bucket/in"), folder_components("/data/in")
         (('aws', 's3a'), ())
     """
     storage_type = kind_of(location)
-    return (*STORAGES[storage_type].components, *STORAGES[storage_type].checkpoints) if storage_type else ()
+    return (*STORAGES[storage_type].components, *STORAGES[storage_type].checkpoint_components) if storage_type else ()
 
 
 def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | None = None) -> dict[str, str]:
@@ -223,7 +223,7 @@ def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
     storage_type = kind_of(location)
-    if storage_type is None or not STORAGES[storage_type].checkpoints:
+    if storage_type is None or not STORAGES[storage_type].checkpoint_components:
         return None
     bucket = urlsplit(location).netloc
     # False sorts before True: the catalogs whose warehouse is in the same bucket come first.

@@ -85,7 +85,7 @@ GCS = StorageRow(
     example="gs://bucket/folder",
     schemes={"gs": "gs"},
     components=("gcp",),
-    checkpoints=("gcs",),
+    checkpoint_components=("gcs",),
     extra="gcs",
     gaps=(
         "with `service_account_key`, Spark writes through Hadoop's driver, and on a cluster every machine must see the "

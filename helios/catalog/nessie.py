@@ -53,6 +53,7 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
 
 
 def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
+    """Replaces the metadata files of several tables in one commit of Nessie; see `CatalogRow`."""
     from helios.catalog.clients.nessie import NessieCatalog
 
     connection = connect(catalog)

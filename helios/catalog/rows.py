@@ -123,7 +123,7 @@ class StorageRow(NamedTuple):
         warehouse: The default warehouse for catalogs that name none; None if there is no default.
         fault: The problem with a combination of settings; None if there is none.
         components: The jar components that the storage needs.
-        checkpoints: The jar components that a checkpoint on the storage needs.
+        checkpoint_components: The jar components that a checkpoint on the storage needs.
         extra: The extra of helios-iceberg that installs the Python client.
         gaps: Limitations, for the docs.
     """
@@ -139,6 +139,6 @@ class StorageRow(NamedTuple):
     warehouse: Callable[[Storage], str | None] = lambda storage: None
     fault: Callable[[Settings], Fault | None] = no_problem
     components: tuple[str, ...] = ()
-    checkpoints: tuple[str, ...] = ()
+    checkpoint_components: tuple[str, ...] = ()
     extra: str | None = None
     gaps: tuple[str, ...] = ()

@@ -112,7 +112,7 @@ S3 = StorageRow(
     schemes={"s3": "s3a", "s3a": "s3a", "s3n": "s3a"},
     fault=_fault,
     components=("aws",),
-    checkpoints=("s3a",),
+    checkpoint_components=("s3a",),
     gaps=(
         "checkpoints on one bucket have one endpoint and one identity at a time in a process: Hadoop keeps one client "
         "for each bucket",

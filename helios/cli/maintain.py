@@ -300,7 +300,7 @@ def compact(
         click.echo(
             f"{result.table}: {counted(result.rewritten, 'file')} ({show_bytes(result.read)}) became {result.added}"
             f"{more}. It has {counted(result.files, 'file')}, {show_bytes(result.bytes)}; "
-            f"the target is {show_bytes(result.target)}."
+            f"the target file size is {show_bytes(result.target)}."
         )
     elif result.gave_up is None:
         click.echo(f"{result.table}: nothing to compact: {counted(result.files, 'file')}, {show_bytes(result.bytes)}.")

@@ -37,7 +37,7 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
 
     Returns:
         The task's report as JSON. If the task cannot do its share, it has only `refused`, the reason why Spark
-        must do the work, or `misread`, the reason why Spark cannot do it either.
+        must do the work, or `misread`, the reason why Spark would read a file's values wrongly, too.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from helios.catalog.conf import checkpoint_components, components, object_components, warehouse
+from helios.catalog.conf import checkpoint_components, components, folder_components, warehouse
 from helios.catalog.names import Namespace, TableName
 from helios.errors import InputError
 from helios.model.flow import Pipeline, Sink, Source, flows
@@ -51,7 +51,7 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
         if node.reference is not None:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
         folder = source_kind(node).place(node, context)
-        yield from (*source_kind(node).jars, *node.jars, *(object_components(folder.location) if folder else ()))
+        yield from (*source_kind(node).jars, *node.jars, *(folder_components(folder.location) if folder else ()))
     elif (sink := node.iceberg) is not None:
         target, quarantine = target_of(sink, context), quarantine_of(sink, context)
         for table in (target, quarantine):

@@ -12,9 +12,9 @@ from helios.catalog.conf import (
     checkpoint_components,
     components,
     default_checkpoint,
+    folder_components,
     hadoop_uri,
     no_checkpoint,
-    object_components,
     pyiceberg_properties,
 )
 from helios.catalog.names import file_name
@@ -196,7 +196,7 @@ class _PipelineCompiler:
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
-        jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
+        jars += [c for read in self.reads if read.place for c in folder_components(read.place.location)]
         jars += sink.jars
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*source_kind(s).jars, *s.jars))]
         plan = Plan(

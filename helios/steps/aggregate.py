@@ -16,7 +16,7 @@ from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 
 class TimeWindow(NamedTuple):
-    """A time window: the event-time column, the size or the gap of a session, and the slide. Sizes are in seconds."""
+    """A time window: the event-time column, the window's size or a session's gap, and the slide, both in seconds."""
 
     column: str
     size: float

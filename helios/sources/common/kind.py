@@ -47,8 +47,8 @@ class SourceKind:
             if another check looks for it.
         problems: Returns the problems of a pipeline that reads the source into a table.
         lag: The function that computes the lag of a pipeline without a JVM, as "module:function". It takes the
-            pipeline's name, its recorded position, the `View` of `helios status`, and a list to which it may append
-            notes. It returns a `Lag`, or None if the lag is unknown.
+            pipeline's name, its recorded position, a `helios.table.view.View`, and a list to which it may append notes.
+            It returns a `Lag`, or None if the lag is unknown.
         backlog: Returns a read of a plan with its backlog, which is the data that waits to be read; None if the kind
             cannot tell the backlog. It takes the plan and the number of the read.
         failures: The function that turns an error of the reader into an error for the user, as "module:function". It
@@ -67,8 +67,8 @@ class SourceKind:
             overlapping folder.
         entry: A field that only recorded entries of this kind have, with an empty value.
         again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
-            span of the batch, the values of the key by column, the source as its plan shows it, and the `View` of
-            `helios status`. It returns an `Again`. None if rows of this kind cannot be read a second time.
+            span of the batch, the values of the key by column, the source as its plan shows it, and a
+            `helios.table.view.View`. It returns an `Again`. None if rows of this kind cannot be read a second time.
         logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
             is lost cannot resume.
     """

@@ -41,7 +41,7 @@ def contradictions(source: IcebergSource) -> list[HeliosError]:
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     (
         lambda s: s.at and s.start is not None,
-        "incremental(start=) with as_of(), at_snapshot() or at_ref(): both say where the table begins.",
+        "incremental(start=) with as_of(), at_snapshot() or at_ref(): both say where reading begins.",
         "leave start= out: the state that the other call names comes first, then every later commit.",
     ),
     (
@@ -55,7 +55,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
         "leave .incremental() out; or follow it from a point on: .incremental(start=<snapshot id>), .as_of(ts).",
     ),
     (
-        lambda s: s.changed and not s.streaming and not s.between_points,
+        lambda s: s.reads_changes and not s.streaming and not s.between_points,
         "changes() follows a table, and this one is read once.",
         'write .incremental().changes(keys="id"), or read the changes between two points once: '
         '.changes_between(a, b, keys="id").',
@@ -66,7 +66,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
         "leave it out, or follow the table with .incremental().",
     ),
     (
-        lambda s: s.overwrites != "fail" and s.changed,
+        lambda s: s.overwrites != "fail" and s.reads_changes,
         'on_overwrite("skip") with changes: they include what overwrites and deletes do, row by row.',
         "leave it out; rows of one kind are kept with where(\"_change_type = 'INSERT'\").",
     ),
@@ -76,7 +76,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
         "leave it out, or follow the table with .incremental().",
     ),
     (
-        lambda s: s.expired != "fail" and s.changed,
+        lambda s: s.expired != "fail" and s.reads_changes,
         'on_expired("rebootstrap") with changes(): the state that is read again does not show what was deleted.',
         "leave it out, and keep snapshots longer than the pipeline may be stopped.",
     ),
@@ -92,7 +92,7 @@ def columns_of(source: IcebergSource, table: Schema) -> Schema:
     table_columns = (table.get(name) for name in source.columns)
     selected = dict.fromkeys(column for column in table_columns if column is not None)
     columns = tuple(selected) if source.columns else table.columns
-    return Schema((*columns, *CHANGE_SCHEMA.columns)) if source.changed is not None else Schema(columns)
+    return Schema((*columns, *CHANGE_SCHEMA.columns)) if source.reads_changes else Schema(columns)
 
 
 def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
@@ -110,7 +110,7 @@ def column_problems(source: IcebergSource, name: str, table: Schema) -> list[Hel
 
 def _change_column_problems(source: IcebergSource, condition: str, call: str, table: Schema) -> list[HeliosError]:
     """The problems of conditions of the source that use change columns, which the scan of the table does not have."""
-    if source.changed is None or not any(column in condition.lower() for column in CHANGE_COLUMNS):
+    if not source.reads_changes or not any(column in condition.lower() for column in CHANGE_COLUMNS):
         return []
     from sqlglot import exp
 
@@ -138,7 +138,7 @@ def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[He
             call = label("select", column)
             hint = near_miss(column, table.names)
             fix = None
-            if source.changed is not None and column.lower() in CHANGE_COLUMNS:
+            if source.reads_changes and column.lower() in CHANGE_COLUMNS:
                 fix = "leave it out: the change columns always follow the others."
             elif any(sign in column for sign in " .("):
                 fix = "name whole columns here, and compute with a step: source >> select(...)."

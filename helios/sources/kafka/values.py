@@ -38,7 +38,7 @@ class Registry:
         url: The address of the registry.
         username: The name for basic authentication; None without a login.
         password: The password for basic authentication.
-        subject: The subject whose latest schema the columns follow; None for `TOPIC-value` of each topic.
+        subject: The subject whose latest schema the columns follow; if None, `TOPIC-value` of each topic.
         allow_http: Whether `http://` to another machine is allowed.
     """
 

@@ -230,7 +230,7 @@ class UpsertState:
 
         Args:
             before: The batch.
-            base_before: The base must be of a batch before this one; None for `before`.
+            base_before: The base must be of a batch before this one; by default, before `before`.
         """
         limit = before if base_before is None else base_before
         bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)

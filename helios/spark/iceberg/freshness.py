@@ -49,12 +49,15 @@ class MetadataVersion:
         )
 
     def newer_than(self, metadata: JavaTableMetadata) -> bool:
-        """True if the given metadata is older than this version, or does not descend from it."""
+        """True if the given metadata is older than this version, or is of another history of the same table.
+
+        A table that was recreated later, with another UUID, is not older.
+        """
         shown = MetadataVersion.of(metadata)
         if shown.location and shown.location == self.location:
             return False
         if shown.uuid != self.uuid:
-            return shown.updated < self.updated  # callers that know the UUID refuse a newer table of this name
+            return shown.updated < self.updated  # callers that know the UUID refuse a recreated table
         if shown.updated < self.updated or shown.sequence < self.sequence:
             return True
         log = list(metadata.previousFiles())

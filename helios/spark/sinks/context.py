@@ -104,7 +104,7 @@ class SinkContext:
             name: Its name.
             branch: The branch that is written; None for main.
             rollback_fix: The fix for a table that has lost rows, in place of `--new-checkpoint`.
-            replay_fix: The fix for a table that has lost a replay; None for `rollback_fix`.
+            replay_fix: The fix for a table that has lost a replay; if None, `rollback_fix` is used.
         """
         spark = self.spark
 

@@ -30,7 +30,7 @@ def replay_of(table: JavaTable, pipeline: str) -> Replay | None:
 
 
 def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSnapshot | None) -> None:
-    """Changes the record of the last replay if the table has lost it; a replay that the table has stays recorded.
+    """Changes the record of the last replay if the table has lost that replay; otherwise the record stays.
 
     Args:
         table: The table.
@@ -47,7 +47,7 @@ def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSna
 
 
 def landing_of(record: Record | None) -> Landing | None:
-    """The batch of a record as a `Landing`; None if the batch has no snapshot."""
+    """The batch that a record names, as a `Landing`: a committed batch; None if it has no snapshot."""
     if record is None or record.snapshot is None:
         return None
     return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
@@ -97,10 +97,10 @@ class RollbackGuard:
         table: Iceberg's table object.
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
-        landings: The checkpoint's note of the last batch in the target; None without one.
+        landings: The file of the checkpoint that notes the last committed batch; None if only the record counts.
         has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
-        rollback_fix: The fix for a table that has lost rows; by default `helios run --new-checkpoint`.
-        replay_fix: The fix for a table that has lost a replay; by default `helios run --new-checkpoint`.
+        rollback_fix: The fix for a table that has lost rows; if None, errors suggest `--new-checkpoint`.
+        replay_fix: The fix for a table that has lost a replay; if None, errors suggest `--new-checkpoint`.
         lenient: Whether a batch counts as present if nothing proves that it is gone.
     """
 

@@ -311,7 +311,7 @@ def test_the_credentials_of_a_checkpoint_are_those_of_the_warehouse_beside_it() 
 
 def test_the_jars_of_every_row_are_known() -> None:
     named = {c for row in CATALOGS.values() for c in row.components}
-    named |= {c for row in STORAGES.values() for c in (*row.components, *row.checkpoints)}
+    named |= {c for row in STORAGES.values() for c in (*row.components, *row.checkpoint_components)}
     assert named <= set(COMPONENTS[NEWEST])
 
 

@@ -17,7 +17,7 @@ import org.apache.spark.sql.api.java.UDF3;
 import org.apache.spark.util.SerializableConfiguration;
 
 /**
- * Classifies a line of a csv file. The class is null for a row, an empty text for a line without a row (the header, a
+ * Classifies a line of a csv file. The result is null for a row, an empty text for a line without a row (the header, a
  * comment, an empty line), and otherwise the reason why the line cannot be a row. Each task has its own instance, and
  * passes the lines of its split in the order of the file.
  *

@@ -10,7 +10,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Reads a plain line of a csv file in one pass, from its bytes to Spark's row of the file's columns. For any other
- * line, it returns the class that CsvLine determines.
+ * line, it returns the result of CsvLine.
  *
  * <p>Like PlainJson, it never rejects a line. A line is not plain if it may be the header or a part of a quoted field,
  * if it has quotes, control characters, or another number of fields than there are columns, or if a field has spaces at
@@ -50,7 +50,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
 
   /**
    * Takes the path of a file, the offset in the file at which the task begins, and the bytes of a line. Returns the row
-   * of a plain line, or else the class of the line.
+   * of a plain line, or else the result of CsvLine.
    */
   public Object apply(Object value) {
     InternalRow given = (InternalRow) value;
@@ -66,14 +66,14 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     if (row != UNSURE) {
       return new GenericInternalRow(new Object[] {row, null});
     }
-    Object lineClass;
+    Object reason;
     try {
-      lineClass = csvLine.call(file.toString(), Long.valueOf(begin), UTF8String.fromBytes(line).makeValid().toString());
+      reason = csvLine.call(file.toString(), Long.valueOf(begin), UTF8String.fromBytes(line).makeValid().toString());
     } catch (Exception error) {
       throw new RuntimeException(error.getMessage(), error);
     }
     startsRow = ((BooleanSupplier) csvLine).getAsBoolean();
-    UTF8String text = lineClass == null ? null : UTF8String.fromString((String) lineClass);
+    UTF8String text = reason == null ? null : UTF8String.fromString((String) reason);
     return new GenericInternalRow(new Object[] {null, text});
   }
 

@@ -15,7 +15,7 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.plain_csv import plain_csv
 from helios.sources.files.spark.text_lines import (
-    LINE_CLASS,
+    LINE_RESULT,
     PLAIN,
     RECORDS,
     UNPARSED,
@@ -70,18 +70,18 @@ def read_csv(
         rows = lines(spark, source, files, read_plain=lambda *line: _plain(spark, source, line, typed))
     else:
         rows = lines(spark, source, files, classify=lambda *line: classify(line, StringType()))
-    rows = rows.where(f"{LINE_CLASS} IS NULL OR {LINE_CLASS} != ''")
+    rows = rows.where(f"{LINE_RESULT} IS NULL OR {LINE_RESULT} != ''")
     schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
     for reason in STOPPING:
-        line = F.when(~F.coalesce(F.col(LINE_CLASS), F.lit("")).startswith(reason), line)
+        line = F.when(~F.coalesce(F.col(LINE_RESULT), F.lit("")).startswith(reason), line)
     # For records of several lines the parser needs multiLine, too: it would otherwise change line breaks inside fields.
     options = line_options(source) | {"multiLine": str(multi_line).lower()}
     parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), options))
     # If all columns are strings, a line can only fail to parse because of a wrong number of fields.
     all_strings = all(isinstance(field.dataType, StringType) for field in columns.fields)
     unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(WRONG_FIELD_COUNT if all_strings else UNPARSED))
-    why = F.coalesce(F.col(LINE_CLASS), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
+    why = F.coalesce(F.col(LINE_RESULT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
     row = F.col("row")
     fields = [as_cast_text(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     return parsed.select(*fields, bad_rows.LINE, *bad_rows.ORIGIN, why, *([PLAIN] if fast else []))
@@ -90,7 +90,7 @@ def read_csv(
 def _plain(
     spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
 ) -> Column:
-    """A struct with the row of a plain line, or the class of any other line; see `plain_csv`."""
+    """A struct with the row of a plain line, or the `LINE_RESULT` of any other line; see `plain_csv`."""
     conf, settings = _settings(spark, source, len(columns.fields))
     csv_line = instance(spark, CSV_LINE, conf, *settings)
     return plain_csv(spark, line, csv_line, [separator_of(source), *_quoting(source)], columns)

@@ -15,7 +15,7 @@ from helios.sources.common.spark.json_values import FEATURES, REST, json_line, r
 from helios.sources.common.spark.plain_json import plain
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.sources.files.spark import bad_rows
-from helios.sources.files.spark.text_lines import LINE_CLASS, PLAIN, RECORDS, UNPARSED, line_options, lines, records
+from helios.sources.files.spark.text_lines import LINE_RESULT, PLAIN, RECORDS, UNPARSED, line_options, lines, records
 from helios.sources.files.spark.text_values import as_cast_text, text_types
 from helios.spark.jvm.functions import ddl, java_function
 
@@ -53,13 +53,13 @@ def read_json(
     plain_columns = [F.col(PLAIN)] if fast else []
     added = [rest_field, RAW, rejects.TEXT] if rest_field else [RAW, rejects.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in added]]))
-    line_class = F.col(LINE_CLASS)
-    why = F.coalesce(F.col(rejects.WHY), reason(line_class)).alias(rejects.WHY)
-    values = F.when(~line_class.startswith("!"), _values(line_class))
+    line_result = F.col(LINE_RESULT)
+    why = F.coalesce(F.col(rejects.WHY), reason(line_result)).alias(rejects.WHY)
+    values = F.when(~line_result.startswith("!"), _values(line_result))
     # Each object of an array keeps only its own text: copies of the whole line would take quadratic memory.
-    line = F.when(~line_class.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
-    parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(LINE_CLASS))
-    parsed = parsed.withColumn("row", F.from_json(LINE_CLASS, schema, line_options(source)))
+    line = F.when(~line_result.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
+    parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(LINE_RESULT))
+    parsed = parsed.withColumn("row", F.from_json(LINE_RESULT, schema, line_options(source)))
     row, why = F.col("row"), F.col(rejects.WHY)
     unparsed = F.when(row.isNull() | row.getField(rejects.TEXT).isNotNull(), F.lit(UNPARSED))
     why = F.coalesce(why, unparsed)
@@ -84,9 +84,9 @@ def infer_json(
         known: The columns whose types are known. Plain lines without other columns are skipped.
     """
     values = (
-        _json_lines(spark, source, files, "", "", typed=known).where(f"{LINE_CLASS} NOT LIKE '!%'").select(LINE_CLASS)
+        _json_lines(spark, source, files, "", "", typed=known).where(f"{LINE_RESULT} NOT LIKE '!%'").select(LINE_RESULT)
     )
-    values = values.select(F.explode(_values(F.col(LINE_CLASS))))
+    values = values.select(F.explode(_values(F.col(LINE_RESULT))))
     return schema_of_json(spark, values, line_options(source))
 
 
@@ -99,9 +99,9 @@ def _json_lines(
     *,
     typed: StructType | None,
 ) -> DataFrame:
-    """The lines or records of json files, without blank ones. `LINE_CLASS` is the result of JsonLine.java.
+    """The lines or records of json files, without blank ones. `LINE_RESULT` is the result of JsonLine.java.
 
-    If `typed` is given, a plain line has these columns in `PLAIN`, and null in `LINE_CLASS`.
+    If `typed` is given, a plain line has these columns in `PLAIN`, and null in `LINE_RESULT`.
     """
     features = [name for option, (name, on) in FEATURES.items() if source.flag(option, on)]
 
@@ -116,7 +116,9 @@ def _json_lines(
 
     if source.flag("multiLine"):
         rows = records(spark, source, files, split)
-        rows = rows.withColumn(LINE_CLASS, F.coalesce(F.concat(F.lit("!"), LINE_CLASS), classify(F.col(bad_rows.LINE))))
+        rows = rows.withColumn(
+            LINE_RESULT, F.coalesce(F.concat(F.lit("!"), LINE_RESULT), classify(F.col(bad_rows.LINE)))
+        )
     else:
 
         def plain_line(_file: Column, _begin: Column, value: Column) -> Column:
@@ -126,10 +128,12 @@ def _json_lines(
         read_plain = plain_line if typed is not None else None
         rows = lines(spark, source, files, classify=lambda _file, _begin, line: classify(line), read_plain=read_plain)
         if typed is not None:
-            return rows.where(f"{PLAIN} IS NOT NULL OR {LINE_CLASS} IS NOT NULL")
-    return rows.where(f"{LINE_CLASS} IS NOT NULL")
+            return rows.where(f"{PLAIN} IS NOT NULL OR {LINE_RESULT} IS NOT NULL")
+    return rows.where(f"{LINE_RESULT} IS NOT NULL")
 
 
-def _values(line_class: Column) -> Column:
+def _values(line_result: Column) -> Column:
     """The objects of a good line or record, as an array of texts."""
-    return F.when(line_class.startswith("["), F.from_json(line_class, "array<string>")).otherwise(F.array(line_class))
+    return F.when(line_result.startswith("["), F.from_json(line_result, "array<string>")).otherwise(
+        F.array(line_result)
+    )

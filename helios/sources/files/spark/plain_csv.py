@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from helios.sources.common.spark.plain_json import BYTES, invoked
-from helios.sources.files.spark.text_lines import LINE_CLASS, ROW
+from helios.sources.files.spark.text_lines import LINE_RESULT, ROW
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
 
@@ -46,7 +46,7 @@ MOST_DIGITS = 18
 def plain_csv(
     spark: SparkSession, line: Sequence[Column], csv_line: JavaObject, punctuation: list[str], columns: StructType
 ) -> Column:
-    """A struct of `ROW`, which is null if the line is not plain, and `LINE_CLASS`; see PlainCsv.java.
+    """A struct of `ROW`, which is null if the line is not plain, and `LINE_RESULT`; see PlainCsv.java.
 
     Args:
         spark: The session.
@@ -57,7 +57,7 @@ def plain_csv(
     """
     type_codes = ";".join(_type_code(field.dataType) for field in columns.fields)
     plain = instance(spark, CODE, csv_line, *punctuation, type_codes, base=BYTES)
-    result_type = StructType([StructField(ROW, columns), StructField(LINE_CLASS, StringType())])
+    result_type = StructType([StructField(ROW, columns), StructField(LINE_RESULT, StringType())])
     return invoked(spark, plain, F.struct(*line), result_type)
 
 

@@ -38,13 +38,13 @@ PLAIN = "__helios_plain"
 """The column with the row of a plain line, as a struct; null for any other line."""
 
 ROW = "row"
-"""The field with the row, in a struct of the row and the `LINE_CLASS`."""
+"""The field with the row, in a struct of the row and the `LINE_RESULT`."""
 
-LINE_CLASS = "line_class"
-"""The column with the class of a line or record: how it becomes a row.
+LINE_RESULT = "line_result"
+"""The column with what the Java code returns for a line or record.
 
-For csv it is null for a row, empty for a line without a row, and otherwise the reason why the line is bad. For json it
-is the result of JsonLine.java.
+The result of CsvLine.java is null for a row, empty for a line without a row, and otherwise the reason why the line is
+bad. For json it is the result of JsonLine.java.
 """
 
 REPLACED = "\ufffd"
@@ -103,10 +103,10 @@ def lines(
         source: The source.
         files: The files.
         options: The names of the options that say where a line ends.
-        classify: Computes the `LINE_CLASS` from the file, the offset in the file at which the task begins, and the text
-            of the line.
+        classify: Computes the `LINE_RESULT` from the file, the offset in the file at which the task begins, and the
+            text of the line.
         read_plain: Computes `PLAIN` from the file, the offset, and the bytes of the line. If `classify` is None, it
-            returns a struct of `ROW` and `LINE_CLASS`. A plain line has neither a text nor a reason.
+            returns a struct of `ROW` and `LINE_RESULT`. A plain line has neither a text nor a reason.
     """
     settings = {name: text for name, text in source.reader_options().items() if name in options}
     reader = spark.read.format("text").options(**settings, **SKIP_NO_FILE)
@@ -120,11 +120,11 @@ def lines(
         value = F.when(row.isNull(), value)
         columns.append(row.alias(PLAIN))
         if classify is None:
-            columns.append(F.col(PLAIN)[LINE_CLASS].alias(LINE_CLASS))
+            columns.append(F.col(PLAIN)[LINE_RESULT].alias(LINE_RESULT))
     text, why = _text(spark, source.reader_options(), value)
     columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(rejects.WHY)]
     if classify is not None:
-        columns.append(classify(path, begin, text).alias(LINE_CLASS))
+        columns.append(classify(path, begin, text).alias(LINE_RESULT))
     return rows.select(*columns)
 
 
@@ -147,8 +147,8 @@ def records(
     line = F.col("record")[0]
     # The reason concerns the whole file, but only the records with replaced bytes are bad.
     why = F.when(F.contains(line, F.lit(REPLACED)), F.col(rejects.WHY))
-    line_class = F.col("record")[1].alias(LINE_CLASS)
-    return rows.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), line_class)
+    line_result = F.col("record")[1].alias(LINE_RESULT)
+    return rows.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), line_result)
 
 
 def encoding_of(options: Mapping[str, str]) -> str:

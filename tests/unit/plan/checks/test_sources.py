@@ -26,8 +26,8 @@ FOLLOWED = ORDERS.incremental()
 SINK = Iceberg.sink("a.t")
 
 TOGETHER = [
-    (ORDERS.incremental(start="latest").as_of("2200-01-01"), "both say where the table begins"),
-    (ORDERS.incremental(start=5).at_ref("main"), "both say where the table begins"),
+    (ORDERS.incremental(start="latest").as_of("2200-01-01"), "both say where reading begins"),
+    (ORDERS.incremental(start=5).at_ref("main"), "both say where reading begins"),
     (ORDERS.at_ref("main").between(1, 2), "read a state, and between() and changes_between() read history"),
     (FOLLOWED.between(1, 2), "follows the table without an end"),
     (FOLLOWED.changes_between(1, 2), "follows the table without an end"),
