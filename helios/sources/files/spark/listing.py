@@ -43,7 +43,8 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""From this number of files on, statuses are passed to Python in a file; for more files, the whole folder is listed."""
+"""From this number of statuses on, they are passed to Python in a file. To look at more files than this, a reader lists
+the whole folder, not these files alone."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
