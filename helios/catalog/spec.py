@@ -310,5 +310,5 @@ def _pairs(properties: Mapping[str, str] | None) -> Pairs:
 
 
 def _settings(arguments: Mapping[str, Any], row: CatalogRow) -> dict[str, Any]:
-    """The arguments of a factory that are settings of the row. A setting without an argument is None."""
+    """The arguments of a factory that are settings of its type of catalog. A setting without an argument is None."""
     return {key.name: arguments.get(key.name) for key in row.keys}

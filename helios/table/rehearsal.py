@@ -161,7 +161,8 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of the commit with its rows; for a batch after the last commit, the number of commits.
+        owner: The index of its commit or, if it wrote nothing, of the next commit, in the committed batches; their
+            number for a batch after the last commit.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.

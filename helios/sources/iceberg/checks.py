@@ -52,7 +52,8 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     (
         lambda s: s.streaming and s.between_points,
         "between() and changes_between() end at a snapshot, and incremental() follows the table without an end.",
-        "leave .incremental() out; or follow it from a point on: .incremental(start=<snapshot id>), .as_of(ts).",
+        "leave .incremental() out; or follow it from a point on: .incremental(start=<snapshot id>), or "
+        ".as_of(ts).incremental().",
     ),
     (
         lambda s: s.reads_changes and not s.streaming and not s.between_points,

@@ -24,7 +24,8 @@ class PastBatch:
 
     Attributes:
         number: Its place among the batches.
-        owner: The index of the commit that has its rows; for a batch after the last commit, the number of commits.
+        owner: The index of its commit or, if it wrote nothing, of the next commit; the number of commits for a batch
+            after the last commit.
         after: Its start in each followed source.
         to: Its end.
     """

@@ -39,8 +39,9 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     ):
         raise changed_error
     try:
-        # Iceberg commits changes of refs only on top of the metadata that they were made from. fastForwardBranch would
-        # fail if a snapshot between main and the branch has expired.
+        # After another writer's commit, Iceberg retries a change of properties on the new metadata, but refuses a
+        # change of a ref. So main is set even if it does not move. fastForwardBranch would fail if a snapshot between
+        # main and the branch has expired.
         refs = transaction.manageSnapshots()
         if planned.former is None:
             refs.createBranch(MAIN, planned.snapshot).commit()

@@ -103,8 +103,8 @@ class SinkContext:
             table: The table.
             name: Its name.
             branch: The branch that is written; None for main.
-            rollback_fix: The fix for a table that has lost rows, in place of `--new-checkpoint`.
-            replay_fix: The fix for a table that has lost a replay; if None, `rollback_fix` is used.
+            rollback_fix: The advice for a table that has lost rows, in place of `--new-checkpoint`.
+            replay_fix: The advice for a table that has lost a replay; by default, `rollback_fix`.
         """
         spark = self.spark
 

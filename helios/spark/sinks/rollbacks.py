@@ -65,7 +65,7 @@ def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
 
 
 def records_before_replays(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records before the last replays, as JSON, by the names of their table properties."""
+    """The records of the last replays, changed as if these had not happened; as JSON, by their table properties."""
     before = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -99,8 +99,8 @@ class RollbackGuard:
         checkpoint: The id of its checkpoint.
         landings: The file of the checkpoint that notes the last committed batch; None if only the record counts.
         has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
-        rollback_fix: The fix for a table that has lost rows; if None, errors suggest `--new-checkpoint`.
-        replay_fix: The fix for a table that has lost a replay; if None, errors suggest `--new-checkpoint`.
+        rollback_fix: The advice for a table that has lost rows; by default, to run with `--new-checkpoint`.
+        replay_fix: The advice for a table that has lost a replay; by default, to run with `--new-checkpoint`.
         lenient: Whether a batch counts as present if nothing proves that it is gone.
     """
 
@@ -178,7 +178,7 @@ class RollbackGuard:
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """The record with which a new checkpoint continues.
+        """The record with which a new checkpoint continues: it names the head unless its batch is still there.
 
         It is the record as it is if the branch certainly has the last batch. Otherwise the head takes the place of the
         batch's snapshot. Its `rolled_back` is True if a replay is lost, or a batch is or may be lost.
@@ -242,8 +242,8 @@ class RollbackGuard:
     def _unknown_error(self, landing: Landing) -> LedgerError:
         return LedgerError(
             f"{self._table.name()} cannot prove that batch {landing.batch} of {self._pipeline} (snapshot "
-            f"{landing.snapshot}) is still in it: the snapshots after it have expired, their metadata files are "
-            "deleted, and its data files were rewritten; nothing was written.",
+            f"{landing.snapshot}) is still in it: snapshots between that one and the newest have expired, their "
+            "metadata files are deleted, and the batch's data files were rewritten; nothing was written.",
             fix=(
                 self._rollback_fix
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "

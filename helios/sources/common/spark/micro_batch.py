@@ -64,7 +64,7 @@ class SourceOffsets(Generic[S]):
         allow_callbacks()
         # A running stream keeps its columns; new columns need a new stream.
         self._schema = source.stream_columns = source.stream_columns or source.schema()
-        self._columns: JavaStructType = source.context.spark._jsparkSession.parseDataType(self._schema.json())
+        self._java_schema: JavaStructType = source.context.spark._jsparkSession.parseDataType(self._schema.json())
 
     def initialOffset(self) -> JavaOffset:
         return offset_of(self.source.start())
@@ -125,7 +125,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         """The stream as a streaming DataFrame."""
         jvm = self._jvm
         none = jvm.scala.Option.empty()
-        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._java_schema)
         options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
         plan = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
             none, "helios", self, options, attributes, none, none, none
@@ -151,11 +151,11 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return None
 
     def schema(self) -> JavaStructType:
-        return self._columns
+        return self._java_schema
 
     def columns(self) -> JavaObject:
         columns: JavaObject = self._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.structTypeToV2Columns(
-            self._columns
+            self._java_schema
         )
         return columns
 
@@ -187,7 +187,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return self
 
     def readSchema(self) -> JavaStructType:
-        return self._columns
+        return self._java_schema
 
     def description(self) -> str:
         return self.name()
@@ -228,7 +228,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
     def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         if self._planner is None:
             return self._empty_array("read.InputPartition")
-        partitions, self._factory = self._planner(position_of(start), position_of(end), self._columns)
+        partitions, self._factory = self._planner(position_of(start), position_of(end), self._java_schema)
         return partitions if self._factory is not None else self._empty_array("read.InputPartition")
 
     class Java:

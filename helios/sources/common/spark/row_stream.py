@@ -73,7 +73,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def df(self) -> DataFrame:
         """The stream as a streaming DataFrame."""
         jvm, session = classes(), self._spark._jsparkSession
-        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._java_schema)
         relation = spark_version(self._spark).streams().StreamingExecutionRelation
         plan = relation(self, attributes, jvm.scala.Option.empty(), session)
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._spark)
@@ -81,7 +81,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     # Spark's interface Source
 
     def schema(self) -> JavaStructType:
-        return self._columns
+        return self._java_schema
 
     def getBatch(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> JavaDataset:
         rows = keeping_error(self.source, lambda: self._rows(start, end))
@@ -91,7 +91,8 @@ class RowStream(SourceOffsets[SpannedSource]):
         if plan is not None and plan.isStreaming():
             batch: JavaDataset = classes().org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
             return batch
-        unpruned: JavaDataset = session.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), self._columns, True)
+        rdd = rows._jdf.queryExecution().toRdd()
+        unpruned: JavaDataset = session.internalCreateDataFrame(rdd, self._java_schema, True)
         return unpruned
 
     def _rows(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> DataFrame:

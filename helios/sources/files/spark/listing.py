@@ -43,10 +43,8 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""From this number of files on, the statuses of a listing are passed to Python in a file.
-
-It is also the most known files that are looked up by their paths. For more, the whole folder is listed.
-"""
+"""From this number of statuses on, they are passed to Python in a file. To look at more files than this, a reader lists
+the whole folder, not these files alone."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
