@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from helios import Pipeline, where, with_columns
+from helios import Pipeline, rename, where, with_columns
 from helios.errors import HeliosError, InputError, LeaseError, NotFound
 from helios.plan.backfills import Ask
 from helios.spark.backfill.backfill import Backfill
@@ -308,6 +308,21 @@ def test_upserts_that_are_refused(world: Any, name: str, monkeypatch: pytest.Mon
     case.land([Row(1, 1, 10)])
     with pytest.raises(InputError, match=why):
         case.backfill("0")
+
+
+def test_a_rename_that_has_not_run(world: Any) -> None:
+    """A run renames the column, as the fix says; then the commits can be repaired."""
+    case = Case(world, "by batch")
+    case.land([Row(1, 1, 10, bad=2)])
+    sink = world.sink("a.t").evolve_schema("full").renames({"value": "amount"}).upsert("key")
+    renamed: Pipeline = case.pipeline(right=True).stream >> rename({"value": "amount"}) >> sink
+    repair = Backfill(world.plan(renamed), world.spark, Ask(commits="0"))
+    with pytest.raises(InputError, match=r"value of the target is still to be renamed(.|\n)*run the pipeline once"):
+        repair.run()
+    case.append([Row(2, 1, 20)])
+    world.run(renamed)
+    Backfill(world.plan(renamed), world.spark, Ask(commits="0")).run()
+    assert world.rows("a.t", "key", "amount") == Counter({(1, 1010): 1, (2, 20): 1})
 
 
 def test_late_rows_beside_a_running_pipeline(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

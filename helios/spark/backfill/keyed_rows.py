@@ -144,16 +144,20 @@ class BatchRows:
         stored, named = spark_schema(self.spark, self.table).names, {name.lower() for name in self._given().names}
         order = (self.mode.order_by or "").strip("` ").lower()
         kept = [name for name in stored if name.lower() not in named]
-        why = None
+        why, fix = None, "refill the target with `helios run --full-refresh`."
         if self.mode.order_by is not None and (order not in named or order not in map(str.lower, stored)):
             why = f"it does not store {self.mode.order_by}, by which the pipeline remembers each key"
         elif kept:
             why = f"the script does not give {', '.join(kept)}, which a row keeps from commit to commit"
+            evolution = self.plan.write.iceberg.evolution
+            if set(kept) <= {*(old for old, _ in evolution.renames), *evolution.drops}:
+                why = f"{', '.join(kept)} of the target is still to be renamed or dropped"
+                fix = "run the pipeline once, which does so, and repair then."
         if why is not None:
             raise InputError(
                 f"rows of {self.plan.write.table.text} cannot be repaired by their keys: {why}; nothing was written.",
                 where=self.plan.declared.sink.origin,
-                fix="refill the target with `helios run --full-refresh`.",
+                fix=fix,
             )
 
     def evolve(self) -> None:
