@@ -29,7 +29,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class ServerThread:
-    """Serves an application until it is stopped.
+    """A thread that serves an application until `stop` is called.
 
     Args:
         app: The ASGI application.

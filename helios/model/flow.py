@@ -188,11 +188,11 @@ class Source(Flow):
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
-        """The columns that are read from the table's data files; empty for all.
+        """The columns that are read from data files; empty for all.
 
         If the rows cannot be read from data files, a text that says why.
         """
-        return f"it reads {self.label()}, and no Iceberg table"
+        return f"it reads {self.label()}, and neither an Iceberg table nor files"
 
     @property
     def reference(self) -> tuple[Identifier, Catalog | str | None] | None:

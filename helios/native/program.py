@@ -104,10 +104,10 @@ Operation: TypeAlias = Filter | Expectation | Project
 
 @dataclass(frozen=True)
 class Program:
-    """Steps over the rows of a table.
+    """Steps over the rows of a source.
 
     Attributes:
-        read: The table's columns that the steps use, by name, with their Spark types.
+        read: The source's columns that the steps use, by name, with their Spark types.
         steps: The steps.
         columns: The columns after the steps, with their Spark types.
 

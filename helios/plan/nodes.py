@@ -147,7 +147,7 @@ class Trigger:
         why: The setting that decides `every`.
         max_rows: The approximate maximum of rows in a batch; None if nothing bounds them.
         bound: The setting that decides `max_rows`; empty without one.
-        max_files: The maximum of files in a batch: the smallest `max_files=` of the sources read by spans.
+        max_files: The maximum of files in a batch: the smallest `max_files=` of the followed sources; None without one.
     """
 
     every: float

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
     """The error for a pipeline that has a record in a table, but no checkpoint.
 
-    None if the record has no position, or if publishing a branch has copied it to main.
+    None if the record has neither a position nor a start, or if it is the copy of a branch's record that publishing the
+    branch has made on main.
 
     Args:
         plan: The pipeline.

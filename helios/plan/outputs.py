@@ -39,7 +39,11 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
 
 
 def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
-    """Yields the problems of parts that need a record of batches or a quarantine, which only tables have."""
+    """Yields the problems of a pipeline whose sink is not a table.
+
+    They are the parts that only tables support (a record of batches, changes, a quarantine), and wrong settings of the
+    sink.
+    """
     if sink.demands_exactly_once:
         yield DeclarationError(
             f"{sink.label()} cannot keep .exactly_once(): it does not record which batches it holds.",

@@ -51,7 +51,10 @@ class Produced:
         return text in self._writers or text in self._without_columns or text.startswith(self._prefixes)
 
     def columns(self, table: TableName) -> Schema | None:
-        """The columns of a table that its only writer creates; None if they are known only at run."""
+        """The columns of a table that a pipeline creates.
+
+        None if they are known only at run, or if several pipelines write the table.
+        """
         writers = self._writers.get(table.text, ())
         if table.text in self._without_columns or len(writers) != 1:
             return None

@@ -82,7 +82,7 @@ def lines(plan: Plan) -> Iterator[tuple[str, str]]:
 def _snapshots(read: ReadPlan) -> str:
     """The snapshot, or the range of snapshots, that is read from a table, as text."""
     if read.uuid is None:
-        return "made by this script"
+        return "made by this script, or not looked up"
     branch = f"branch {read.branch}, " if read.branch else ""
     if read.span is not None:
         return f"{branch}snapshots after {read.span[0]}, up to {read.span[1]}"
@@ -271,7 +271,7 @@ def _compaction_note(write: WritePlan, settings: Maintenance) -> Iterator[tuple[
     """Yields a note on a compacted v2 table of appends, which does not show which commit added a row."""
     untraced = write.exists is False and write.mode.traits.only_adds and write.format_version < 3
     if settings.compact is not None and untraced:
-        yield "", "`backfill --commits` finds no rows of a compacted v2 table; .format_version(3) keeps it"
+        yield "", "`backfill --commits` finds no rows of a compacted v2 table; with .format_version(3) it does"
 
 
 def _maintenance(settings: Maintenance) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Finds and checks materialized views: an aggregate over the changes of a table that is upserted by its groups.
+"""Finds and checks materialized views: aggregates over the changes of a table, upserted by their groups.
 
 The target always equals a full recomputation of the aggregate.
 """
@@ -83,16 +83,8 @@ def _split(steps: Sequence[Step]) -> View | None:
 
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
     """Yields why followed changes are not a view: the message, the line of the script and the fix."""
-    stateful = stateful_steps(pipeline.stream)
     view = _split(pipeline.stream.steps)
-    others = [step for step in stateful if view is None or step is not view.aggregate]
-    if not stateful:
-        yield (
-            "the changes of a table cannot be followed together with a source that Spark has to stream itself.",
-            pipeline.stream.source.origin,
-            "write each into a table of its own.",
-        )
-        return
+    others = [step for step in stateful_steps(pipeline.stream) if view is None or step is not view.aggregate]
     if view is None or others or view.aggregate.window is not None:
         wrong = others[0] if others else None
         if view is not None and not others:

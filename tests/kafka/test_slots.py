@@ -144,9 +144,9 @@ def test_a_server_that_is_away_or_refuses(postgres: Postgres, monkeypatch: pytes
     ("name", "database", "message"),
     [
         ("Debezium", "postgresql://a@b/c", "'Debezium' is not a slot name"),
-        ("debezium", "jdbc:postgresql://b/c", "the address of the database is not complete"),
-        ("debezium", "postgresql://b/c", "the address of the database is not complete"),
-        ("debezium", "postgresql://a:secret@b:port/c", "the address of the database is not complete"),
+        ("debezium", "jdbc:postgresql://b/c", "the address is not of the form postgresql://user@host"),
+        ("debezium", "postgresql://b/c", "the address is not of the form postgresql://user@host"),
+        ("debezium", "postgresql://a:secret@b:port/c", "the address is not of the form postgresql://user@host"),
         ("debezium", "postgresql://a@b/c?sslmod=require", "'sslmod' is not an option of the address. Did you mean"),
         ("debezium", "postgresql://a@b/c?sslmode=on", "sslmode"),
     ],

@@ -176,7 +176,7 @@ def test_what_the_plan_leaves_to_spark(world: Any) -> None:
     for pipeline, why in (
         (csv.option(timestampFormat="yyyy") >> sink, "its reader has the option timestampFormat"),
         (csv.option(quote="'") >> sink, "its reader has the option quote"),
-        (csv >> sink.upsert("id"), "the native engine upserts rows of Iceberg tables only"),
+        (csv >> sink.upsert("id"), "the native engine upserts only rows that it reads from an Iceberg table"),
         (other >> sink, "it leaves out other fields of json"),
     ):
         assert str(world.plan(pipeline).engine) == f"spark, because {why}"

@@ -218,7 +218,7 @@ class _NamedChanges:
             return self.problem(
                 f"renames: {self.target.name} has both {old!r} and {new!r}: a rename onto an existing column would "
                 "hide its values.",
-                f"choose another name than {new!r}, or drop it in an earlier release.",
+                f"choose another name than {new!r}, or drop the existing column in an earlier release.",
             )
         if old.lower() in self.stream:
             return self.problem(

@@ -239,7 +239,10 @@ class _Comparison:
                 self.in_both(our_part, their_part, (*path, their_part.name), in_key or is_key)
 
     def null_difference(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """The difference in nullability: None if there is none, the reason if it is refused, empty if it is allowed."""
+        """The difference in nullability; None if there is none.
+
+        The text is the reason why the run stops. It is empty if the difference stops only the mode `strict`.
+        """
         if theirs.nullable is not False or ours.nullable is False:
             return None
         if not self.allowed.differences:

@@ -92,7 +92,10 @@ _ICEBERG_PARTS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def _iceberg(field: Field, iceberg: Any) -> Field:
-    """A field, with the nullability, the default and the comment of PyIceberg's field."""
+    """A field, with the nullability, the default and the comment of PyIceberg's field.
+
+    The default is Python's text of the value, not SQL: a plan only needs to know that there is one.
+    """
     inner = _ICEBERG_PARTS.get(field.type.name, lambda _: ())(iceberg.field_type)
     parts = tuple(_iceberg(p, i) for p, i in zip(field.parts, inner, strict=True))
     default = repr(iceberg.write_default) if iceberg.write_default is not None else None

@@ -58,7 +58,7 @@ def _check(plan: Plan) -> None:
     for table in (read.table, plan.write.table):
         if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":
             refuse_catalog(table.catalog)
-    if not plan.path.columnar or plan.view is not None:
+    if not plan.path.columnar:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
@@ -72,7 +72,7 @@ def _check(plan: Plan) -> None:
     program = program_of(plan.stream, read.schema)
     if (upsert := plan.write.mode.upsert) is not None:
         if read.table is None:
-            raise NotNative("the native engine upserts rows of Iceberg tables only")
+            raise NotNative("the native engine upserts only rows that it reads from an Iceberg table")
         check_upsert(plan.write, upsert, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():

@@ -26,11 +26,11 @@ Columns = tuple[tuple[str, str], ...]
 
 
 def program_of(stream: Stream, schema: Schema) -> Program:
-    """The program of the steps over the rows of an Iceberg table.
+    """The program of the steps over the rows of a source: an Iceberg table, or files.
 
     Args:
         stream: The source and its steps.
-        schema: The table's columns.
+        schema: The source's columns.
 
     Raises:
         NotNative: The engine does not support a step, an expression or a type.
@@ -52,20 +52,20 @@ def program_of(stream: Stream, schema: Schema) -> Program:
     for name, kind in compiler.columns:
         if not FLAT.fullmatch(kind):
             raise NotNative(f"column {name} is a {kind}")
-    used = _used(compiler.steps, compiler.table_columns)
+    used = _used(compiler.steps, compiler.source_columns)
     return Program(used, tuple(compiler.steps), compiler.columns)
 
 
-def _used(steps: Iterable[Operation], table_columns: Columns) -> Columns:
-    """The columns of the table that must be read: those that the steps use up to the first projection, or else all."""
+def _used(steps: Iterable[Operation], source_columns: Columns) -> Columns:
+    """The columns of the source that must be read: those that the steps use up to the first projection, or else all."""
     used: set[str] = set()
     for step in steps:
         terms = [term for _, term in step.columns] if isinstance(step, Project) else [step.condition]
         for computed in terms:
             used |= _names(computed)
         if isinstance(step, Project):
-            return tuple(column for column in table_columns if column[0] in used)
-    return table_columns
+            return tuple(column for column in source_columns if column[0] in used)
+    return source_columns
 
 
 def _names(value: Term) -> set[str]:
@@ -78,7 +78,7 @@ class _Compiler:
     """Compiles the steps in order, and tracks the columns after each step.
 
     Attributes:
-        table_columns: The columns of the table.
+        source_columns: The columns of the source.
         columns: The columns after the steps so far.
         steps: The compiled steps.
     """
@@ -86,7 +86,7 @@ class _Compiler:
     def __init__(self, columns: Columns) -> None:
         for name, _ in columns:
             refuse_pattern(name)
-        self.table_columns = self.columns = columns
+        self.source_columns = self.columns = columns
         self.steps: list[Operation] = []
 
     @property
@@ -110,7 +110,7 @@ class _Compiler:
         self.steps.append(Filter(condition(self.parsed(text), self.known)))
 
     def where_of_source(self, text: str) -> None:
-        """Adds the condition of a source; refuses columns of the table that the source does not select."""
+        """Adds the condition of a source; refuses columns that the source does not select."""
         from sqlglot import exp
 
         for node in self.parsed(text).find_all(exp.Column):

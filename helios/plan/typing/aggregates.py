@@ -222,7 +222,10 @@ def _without_distinct(called: Node) -> str:
 
 
 def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted."""
+    """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted.
+
+    The problems of sessions come first.
+    """
     problems = _sessions(flow, sink)
     if upserts_groups(flow, sink):
         return problems

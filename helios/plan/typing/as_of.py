@@ -138,9 +138,9 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
     refused = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
     if source.no_past is not None:
         why = f"{source.label()} {source.no_past}"
-        fix = "join an Iceberg table as it stands, or give the right side the columns valid_from and valid_to."
+        fix = "join a plain Iceberg.source(...), or give the right side the columns valid_from and valid_to."
     elif refused is not None:
-        why = f"{refused.text()} does not work on one state of a table"
+        why = f"{refused.text()} does not work on earlier states of a table"
         fix = "write the right side to a table of its own, with .upsert(..., history=True), and join that."
     else:
         return []

@@ -43,6 +43,7 @@ _SIGNS = {
     "Neg": "-",
 }
 
+LOGIC_FIX = 'write a condition in its place, such as "amount > 0".'
 TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; convert it to a number, as in "unix_timestamp(ts)".'
 
 
@@ -92,7 +93,9 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
         types = f" {sign} ".join(map(str, kinds)) if len(kinds) > 1 else f"{sign} {kinds[0]}"
         time = any(kind.name in DATETIMES for kind in kinds)
         message = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
-        fix = TIME_FIX if time else "convert one side, as in cast(name AS double)."
+        fix = TIME_FIX if time else "convert one operand, as in cast(name AS double)."
+        if refuses is _logic_refused:
+            fix = LOGIC_FIX
         problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())
 

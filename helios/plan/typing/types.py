@@ -214,7 +214,10 @@ class _Reader:
             precision = sizes[0] if sizes else 10
             scale = sizes[1] if len(sizes) > 1 else 0
             if len(sizes) > 2 or not 0 <= scale <= precision <= MAX_PRECISION:
-                raise TypeProblem(f"decimal({','.join(map(str, sizes))}) is out of range: decimal(38,38) is the most")
+                raise TypeProblem(
+                    f"decimal({','.join(map(str, sizes))}) is out of range: the precision is at most {MAX_PRECISION}, "
+                    "and the scale at most the precision"
+                )
             return precision, scale
         if name == "time" and not sizes:
             return (6,)

@@ -120,7 +120,8 @@ class Cdc:
             decimals: Debezium's `decimal.handling.mode`, "precise" or "string", for records without a schema part.
 
         Raises:
-            DeclarationError: The source is not a Kafka source, or declares how its values are read.
+            DeclarationError: The source is not a Kafka source, or declares how its values are read. Or an option is
+                unknown, or needs `schema`.
 
         Examples:
             >>> from helios.sources.kafka.declare import Kafka
@@ -168,7 +169,8 @@ class Cdc:
                 records that are left out. By default "c", "r", "i", "insert"; "u", "update"; "d", "delete".
 
         Raises:
-            DeclarationError: The source is not a Kafka source of JSON, or a value of `operations` has two meanings.
+            DeclarationError: The source is not a Kafka source of JSON. Or a value of `operations` has two meanings, or
+                none means an insert or an update.
 
         Examples:
             >>> from helios.sources.kafka.declare import Kafka

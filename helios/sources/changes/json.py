@@ -87,7 +87,7 @@ def change_log(
     """The declared source; see `Cdc.json`.
 
     Raises:
-        DeclarationError: The source is not a topic of JSON, or a value of the operation has two meanings.
+        DeclarationError: The source is not a topic of JSON, or `operations` is wrong: see `_operations`.
     """
     kafka = topic_source(source, CALL)
     if kafka.values.format == "bytes":  # the default

@@ -80,7 +80,11 @@ class Slot:
             host, port, path, parts = None, DEFAULT_PORT, "", urlsplit("")
         if parts.scheme not in ("postgresql", "postgres") or not host or not path or not parts.username:
             # The address itself is not shown: it may have a password.
-            raise DeclarationError("slot(): the address of the database is not complete.", where=caller(), fix=_EXAMPLE)
+            raise DeclarationError(
+                "slot(): the address is not of the form postgresql://user@host:port/database.",
+                where=caller(),
+                fix=_EXAMPLE,
+            )
         options = _options(parts.query)
         if password is None and parts.password:
             password = unquote(parts.password)

@@ -69,7 +69,8 @@ def look_at_slot(slot: Slot, where: Origin | None) -> str:
     Raises:
         EnvironmentProblem: The driver is not installed.
         NotFound: The server does not have the slot.
-        RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, or not read.
+        RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, not read, or of another
+            database.
     """
     return _checked_slot(slot, _slot_states(slot, where), where)
 

@@ -84,7 +84,7 @@ def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
         (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
         (FLAT >> SINK.route(by="name"), "the sink has a route"),
         (FLAT.incremental(poll=1).changes("id") >> SINK, "it reads changes"),
-        (Memory.source([{"id": 1}]) >> SINK, "and no Iceberg table"),
+        (Memory.source([{"id": 1}]) >> SINK, "and neither an Iceberg table nor files"),
         (FLAT >> SINK.upsert("id", order_by="id", history=True), "the upsert keeps versions"),
         (FLAT >> SINK.upsert("id", order_by="name", delete_when="name = ''"), "the upsert deletes"),
         (FLAT >> SINK.upsert("id", order_by="id + 1"), "the upsert is ordered by id + 1, which is not a column"),

@@ -86,7 +86,7 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
             SINK.maintain(compact="512MB"),
             [
                 "maintain  compact small files to 512 MB\n",
-                "finds no rows of a compacted v2 table; .format_version(3) keeps",
+                "finds no rows of a compacted v2 table; with .format_version(3) it does",
             ],
         ),
         (

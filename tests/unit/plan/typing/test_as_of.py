@@ -94,8 +94,8 @@ def test_the_columns_are_those_of_a_join(planned: Any, context: Context) -> None
         (ORDERS, Iceberg.source("a.begun"), "ts", r"has 'valid_from' and no 'valid_to'\..*lead\(valid_from\)"),
         (ORDERS, PRICES.incremental(), "ts", r"is followed, and as_of= joins a table as it was\..*\.incremental\(\)"),
         (ORDERS, Memory.source([{"id": 1, "price": 2.0}]), "ts", r"Memory.source\(1 rows\) keeps no earlier states"),
-        (ORDERS, PLAIN >> expect({"p": "price > 0"}), "ts", r"expect\(.* does not work on one state of a table"),
-        (ORDERS, PLAIN >> union(PLAIN), "ts", r"union\(.* does not work on one state of a table"),
+        (ORDERS, PLAIN >> expect({"p": "price > 0"}), "ts", r"expect\(.* does not work on earlier states of a table"),
+        (ORDERS, PLAIN >> union(PLAIN), "ts", r"union\(.* does not work on earlier states of a table"),
     ],
     ids=["column", "type", "border", "half", "followed", "memory", "expect", "union"],
 )
