@@ -141,7 +141,8 @@ class FilesSource(Source):
 
         Args:
             action: "fail" (the default) stops the run and names the file. "skip" continues without the file: the run
-                reports and counts the file, and reads it if it appears again.
+                reports and counts the file, and reads it if it appears again. "skip" also lets `--full-refresh` empty
+                the target although files that were read are gone.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
