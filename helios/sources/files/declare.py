@@ -232,7 +232,7 @@ class FilesSource(Source):
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
         if self.metadata:
-            yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
+            yield f"metadata of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         extra_applies = self.declared_schema is not None and self.rescued is None
