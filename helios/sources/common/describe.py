@@ -14,7 +14,7 @@ def describe(source: Source, around: Surroundings) -> tuple[ReadPlan, list[Helio
     """Returns the planned read of a source whose columns are declared, or are known only during a run.
 
     Raises:
-        InputError: The declared columns do not parse.
+        DeclarationError: The declared columns do not parse, or one is char or varchar.
     """
     return ReadPlan(source=source, schema=declared_columns(source)), []
 

@@ -47,8 +47,8 @@ class SourceKind:
             if another check looks for it.
         problems: Returns the problems of a pipeline that reads the source into a table.
         lag: The function that computes the lag of a pipeline without a JVM, as "module:function". It takes the
-            pipeline's name, its recorded position, a `helios.table.view.View`, and a list to which it may append notes.
-            It returns a `Lag`, or None if the lag is unknown.
+            pipeline's name, its recorded position, a `helios.table.view.View` of the tables and checkpoints, and a
+            list to which it may append notes. It returns a `Lag`, or None if the lag is unknown.
         backlog: Returns a read of a plan with its backlog, which is the data that waits to be read; None if the kind
             cannot tell the backlog. It takes the plan and the number of the read.
         failures: The function that turns an error of the reader into an error for the user, as "module:function". It
@@ -63,12 +63,14 @@ class SourceKind:
         units: The plural name of the units that a batch never splits, such as files.
         place: Returns the location of the source's files if they are on an object store, otherwise None; may raise an
             `InputError`.
-        same: Returns True if a recorded entry may belong to a source although it has another name, such as an
-            overlapping folder.
-        entry: A field that only recorded entries of this kind have, with an empty value.
+        same: Returns True if a recorded entry may belong to a source although their names differ, as those of
+            overlapping folders do.
+        entry: A field that only entries of this kind have, with an empty value. It marks the kind of an entry that is
+            not recorded yet, for `same`.
         again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
             span of the batch, the values of the key by column, the source as its plan shows it, and a
-            `helios.table.view.View`. It returns an `Again`. None if rows of this kind cannot be read a second time.
+            `helios.table.view.View` of the tables and checkpoints. It returns an `Again`. None if rows of this kind
+            cannot be read a second time.
         logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
             is lost cannot resume.
     """

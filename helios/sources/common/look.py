@@ -16,8 +16,8 @@ class Look:
             fails.
         where: The address of the service.
         remedy: The advice to the user if the check fails for an unknown cause.
-        needed: Whether one of the checks with this flag must succeed. If all of them fail, the checks that need a JVM
-            are skipped.
+        needed: Whether the checks that need a JVM depend on this one. They are skipped if all checks with this flag
+            fail.
     """
 
     name: str

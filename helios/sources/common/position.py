@@ -36,7 +36,7 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if the source is read from a whole state again, because the snapshots before that state had expired."""
+        """True if the position follows rows that have expired: only the new rows of a later state are read up to it."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:

@@ -141,7 +141,8 @@ class FilesSource(Source):
 
         Args:
             action: "fail" (the default) stops the run and names the file. "skip" continues without the file: the run
-                reports and counts the file, and reads it if it appears again.
+                reports and counts the file, and reads it if it appears again. "skip" also lets `--full-refresh` empty
+                the target although files that were read are gone.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
@@ -231,7 +232,7 @@ class FilesSource(Source):
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
         if self.metadata:
-            yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
+            yield f"metadata of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         extra_applies = self.declared_schema is not None and self.rescued is None

@@ -210,7 +210,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
             raise DeclarationError(
                 f"option({name}={options[name]!r}): Spark truncates to microseconds.",
                 where=where,
-                fix="write at most SSSSSS, or leave the option out where values are ISO 8601: others are bad rows.",
+                fix="write at most SSSSSS; or leave the option out: values that are not ISO 8601 are bad rows then.",
             )
 
 

@@ -36,7 +36,7 @@ HASH_IN_NAME = 12
 
 NAME = re.compile(rf"(\d+)(?:-(\d+))?\.[0-9a-f]{{{HASH_IN_NAME}}}")
 SKIPPED = ".skipped"
-UNREAD = ".unread"
+UNREADABLE = ".unread"
 FORGOTTEN = ".forgotten"
 FAILED = ".failed"
 
@@ -61,7 +61,7 @@ class Entry:
     """The files of one batch.
 
     Attributes:
-        number: The number of the batch; 1 for the first one.
+        number: The number of the entry; 1 for the first one.
         previous: The hash of the previous entry.
         lines: The files, each as a line.
         planned: The time at which the batch was planned, in milliseconds since 1970.
@@ -185,8 +185,8 @@ class FileLog:
         for entry in copied:
             if skipped := other.skipped(entry):
                 self.note_skipped(FolderPosition(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
-        if unread := other.unread():
-            self.note_unread(at, {File(path, *stat): "" for path, stat in unread.items()})
+        if unreadable := other.unreadable():
+            self.note_unreadable(at, {File(path, *stat): "" for path, stat in unreadable.items()})
         self._log_files = [LogFile(name, oldest.number, at.entry)]
         return known
 
@@ -297,10 +297,10 @@ class FileLog:
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
-    def note_unread(self, at: FolderPosition, files: Mapping[File, str]) -> None:
+    def note_unreadable(self, at: FolderPosition, files: Mapping[File, str]) -> None:
         """Notes files of an entry that could not be read, with the causes. A repaired file is read as a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
-        self._store.write(self._note_name(at.entry, at.hash, UNREAD), json.dumps(noted, ensure_ascii=False))
+        self._store.write(self._note_name(at.entry, at.hash, UNREADABLE), json.dumps(noted, ensure_ascii=False))
 
     def note_failed(self, at: FolderPosition) -> None:
         """Notes that a run failed on an entry: its files may change before the entry is read again."""
@@ -310,20 +310,20 @@ class FileLog:
         """Returns True if a run failed on an entry."""
         return self._store.read(self._note_name(at.entry, at.hash, FAILED)) is not None
 
-    def unread_of(self, at: FolderPosition) -> dict[File, str]:
+    def unreadable_of(self, at: FolderPosition) -> dict[File, str]:
         """The unreadable files of an entry with their causes; files without a noted cause are left out."""
-        unread = json.loads(self._store.read(self._note_name(at.entry, at.hash, UNREAD)) or "[]")
-        return {File(*file): cause for *file, cause in unread if cause}
+        noted = json.loads(self._store.read(self._note_name(at.entry, at.hash, UNREADABLE)) or "[]")
+        return {File(*file): cause for *file, cause in noted if cause}
 
-    def unread(self) -> Known:
+    def unreadable(self) -> Known:
         """The files of all entries that could not be read, with the size and time that they had then."""
-        names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
+        names = [name for name in self._store.names(self._folder) if name.endswith(UNREADABLE)]
         names.sort(key=lambda name: int(name.partition(".")[0]))  # if two entries note a file, the later one wins
-        unread: Known = {}
+        unreadable: Known = {}
         for name in names:
             files = json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
-            unread |= {path: (size, modified) for path, size, modified, _ in files}
-        return unread
+            unreadable |= {path: (size, modified) for path, size, modified, _ in files}
+        return unreadable
 
     def forget(self, at: FolderPosition) -> None:
         """Deletes the entries before a position, whose files are gone for good, so that the log does not grow for ever.

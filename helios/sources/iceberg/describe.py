@@ -70,7 +70,7 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
         table.text,
         loaded.iceberg.schema(),
         source.origin,
-        fix="read a table of few rows through PyIceberg, without them: `Memory.source(catalog.load("
+        fix="read a table of few rows through PyIceberg, without these columns: `Memory.source(catalog.load("
         f'"{table.within}").iceberg.scan(selected_fields=(...)).to_arrow())`',
     )
     columns = from_pyiceberg(loaded.iceberg.schema())

@@ -189,12 +189,12 @@ def test_the_log_of_an_older_checkpoint_is_copied(disk: Disk, tmp_path: Path) ->
 def test_files_that_were_set_aside_are_known_with_their_cause(disk: Disk) -> None:
     places = written(disk, 2)
     log = log_of(disk)
-    log.note_unread(places[1], {file(1): "it is damaged"})
-    assert log.unread_of(places[1]) == {file(1): "it is damaged"}
-    assert log.unread_of(places[2]) == {}
-    log.note_unread(places[2], {file(2): ""})  # as in the log of a checkpoint that replaces another one
-    assert log.unread_of(places[2]) == {}
-    assert log.unread() == known(2)
+    log.note_unreadable(places[1], {file(1): "it is damaged"})
+    assert log.unreadable_of(places[1]) == {file(1): "it is damaged"}
+    assert log.unreadable_of(places[2]) == {}
+    log.note_unreadable(places[2], {file(2): ""})  # as in the log of a checkpoint that replaces another one
+    assert log.unreadable_of(places[2]) == {}
+    assert log.unreadable() == known(2)
 
 
 def test_a_log_whose_files_are_gone_stays_small(disk: Disk) -> None:

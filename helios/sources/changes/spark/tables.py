@@ -110,7 +110,7 @@ class ChangesByTable:
         Args:
             table: The table; None for records that name no table.
             keys: The key columns of the table.
-            why: The reason for records that have no reason of their own.
+            why: The reason why the records are bad; a record that was bad before keeps its own reason.
 
         Raises:
             Py4JJavaError: A bad record stops the run.
@@ -127,7 +127,7 @@ class ChangesByTable:
         self._changes.unpersist()
 
     def _changes_of(self, table: SourceTable | None) -> DataFrame:
-        """The changes of a table; those that name no table for None."""
+        """The changes of a table; if `table` is None, the records that name no table."""
         named_table = F.col(TABLE)
         if table is None:
             return self._changes.where(named_table.isNull())
@@ -150,7 +150,7 @@ class ChangesByTable:
 
 
 def _with_table(changes: DataFrame) -> DataFrame:
-    """Adds the column `TABLE`; a change of a row that names no table is bad."""
+    """Adds the column `TABLE`; the change of a row is bad if it names no table."""
     event = F.col(EVENT)
     source = event["source"]
     names_table = F.coalesce(source["table"], F.lit("")) != ""

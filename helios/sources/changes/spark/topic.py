@@ -25,5 +25,5 @@ class TopicChangesReader(KafkaReader):
 
     @property
     def _ordered(self) -> bool:
-        """True if an upsert uses the hidden columns; a preview does not."""
+        """True if an upsert needs the hidden columns of order and deletes; a preview leaves them out."""
         return self.context.plan.write.mode.order_by == LOG

@@ -63,7 +63,11 @@ def _end(
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     earlier_logs: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch, at `limit` or before it; `earlier_logs` is None if no record has arrived since then."""
+    """The end of the batch, at `limit` or before it.
+
+    Without `earlier_logs`, no record has arrived for `QUIET_SECONDS`: only partitions that are not read to their end
+    have transactions that may be incomplete.
+    """
     unfinished = {(part.topic, part.partition) for part in ranges(limit, topics_end)}
     if earlier_logs is None and not unfinished:
         return limit

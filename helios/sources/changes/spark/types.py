@@ -61,7 +61,7 @@ DAY_LENGTH = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_00
 """The length of a day in each unit of times."""
 
 DAY_RANGE = (-719_162, 2_932_896)
-"""The first and the last day of the years 1 to 9999, since 1970. PostgreSQL's infinite times lie far outside."""
+"""The first day of the year 1 and the last of 9999, as days since 1970. PostgreSQL's infinite times lie far outside."""
 
 MOST_DIGITS = 38
 """The largest precision of Spark's decimals."""
@@ -75,8 +75,8 @@ class ConnectType:
         rule: The name in `RULES` of the function that converts a value; or "array", "map" or "struct".
         stored: The type that Spark's parser reads from the JSON.
         column_type: The type of the column.
-        unit: The unit of a time, or the form of a declared decimal; None if it is not declared. For other types, the
-            name of the schema.
+        unit: The unit of a time, or the form of a decimal in a record without a schema; None if the script declares
+            neither. For any other type, the name of its schema.
         scale: The scale of a decimal in base64.
         allowed: The values of an enum, separated by commas.
         inner: The element of an array or map, or the fields of a struct by name.
@@ -217,7 +217,7 @@ def declared(column_type: DataType, time: str | None, decimals: str | None) -> C
 
 
 def prepare(spark: SparkSession) -> None:
-    """Registers the Java function that parses decimals in the session."""
+    """Registers in a session the Java function that parses decimals."""
     text = classes().org.apache.spark.sql.types.DataTypes.StringType
     spark._jsparkSession.udf().register(DECIMAL_FUNCTION, instance(spark, DECIMAL_CODE), text)
 

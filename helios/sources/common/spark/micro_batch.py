@@ -53,7 +53,7 @@ S = TypeVar("S", bound=FollowedSource)
 
 
 class SourceOffsets(Generic[S]):
-    """The columns and offsets of a followed source, which both of Spark's interfaces for streams need.
+    """The columns and offsets of a followed source, which both `MicroBatchStream` and `RowStream` need.
 
     Args:
         source: The followed source.

@@ -17,12 +17,12 @@ class RejectedInput:
     Attributes:
         rejected: DataFrames of rows for the quarantine, with the columns `payload`, `reason` and `step`.
         counted: Observations that count the dropped rows. Each has its count once the rows of the batch are written.
-        unread: The files that the last read left out because they cannot be read, each with the reason.
+        unreadable: The files that the last read left out because they cannot be read, each with the reason.
     """
 
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
-    unread: dict[File, str] = field(default_factory=dict)
+    unreadable: dict[File, str] = field(default_factory=dict)
 
     def take(self) -> tuple[list[DataFrame], list[Observation]]:
         """Returns and removes the rejected rows and the counts of dropped rows since the last call."""

@@ -65,8 +65,8 @@ class SpanSource:
                 f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "
                 f"{self.declared}, which applies to the first start only.",
                 where=self.read_plan.source.origin,
-                fix="put it back, refill the target with `helios run --full-refresh`, or give the pipeline a new name "
-                "and a new target.",
+                fix="restore the former start, refill the target with `helios run --full-refresh`, or give the "
+                "pipeline a new name and a new target.",
             )
         self._start = entry["place"]
 

@@ -11,7 +11,7 @@ from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.files.declare import FilesSource
 
 LINE = "_helios_line"
-"""The column with the line that a row comes from."""
+"""The column with the text that a row comes from: its line or record."""
 
 FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
 """The columns with the location of each row: the path of its file, the start of its split, and the file's time.

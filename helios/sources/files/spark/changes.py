@@ -49,7 +49,7 @@ def changed_error(source: FilesSource, before: Known, now: Listed, when: str) ->
     Args:
         source: The source.
         before: The changed files, with the size and time that they had before.
-        now: All files, with their present size and time.
+        now: Files with their present size and time; all files of `before` are among them.
         when: The time of the change: `READ`, `PLANNED` or `MEANWHILE`.
     """
     paths = list(before)

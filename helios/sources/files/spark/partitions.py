@@ -70,7 +70,7 @@ def columns(path: str, files: Iterable[str]) -> StructType:
         if len(names) > len(set(names)):
             raise InputError(
                 f"{folder} gives a row two values of a column: {', '.join('='.join(pair) for pair in folder_pairs)}.",
-                fix="rename one of the folders, or name its parent as the source's path.",
+                fix="rename one of the folders, or let the path of the source end with the upper one.",
             )
         for name, value in folder_pairs:
             values.setdefault(name.lower(), (name, set()))[1].add(value)
@@ -115,7 +115,7 @@ def _plain(path: str) -> str:
 
 
 def _below(path: str, file: str) -> str:
-    """The part of a file's path that lies below the fixed part of the source's path, before its first glob."""
+    """The part of a file's path that lies below the source's path, or below the part of it that precedes a glob."""
     parts = path.rstrip("/").split("/")
     fixed = next((i for i, part in enumerate(parts) if has_magic(part) or "{" in part), len(parts))
     root = "/".join(parts[:fixed]) + "/"

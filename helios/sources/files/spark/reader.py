@@ -56,9 +56,9 @@ class FilesReader(SpanSource):
         self._columns: StructType | None = None
         self._kept_columns = KeptColumns(self._number)
         self._log: FileLog | None = None
-        self._at: FolderPosition | None = None  # the position for which `_known` and `_unread` are valid
+        self._at: FolderPosition | None = None  # the position for which `_known` and `_unreadable` are valid
         self._known: Known = {}
-        self._unread: Known = {}
+        self._unreadable: Known = {}
         self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and the time of it
         self._frozen: tuple[Listed, frozenset[str]] | None = None  # for `--once`: all files, and the finished ones
         self._current: tuple[str, list[File]] = "", []  # the digest and the files of a folder that is read once
@@ -126,7 +126,7 @@ class FilesReader(SpanSource):
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
         # A file that could not be read may change, since the user may repair it.
-        changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
+        changed = [path for path in new if path in known and self._unreadable.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
         return new
@@ -160,11 +160,11 @@ class FilesReader(SpanSource):
         return self._log
 
     def _load(self, position: Position) -> FolderPosition:
-        """Loads the files that were read up to a position into `_known` and `_unread`."""
+        """Loads the files that were read up to a position into `_known` and `_unreadable`."""
         at = FolderPosition.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
-            self._unread = self._our_log.unread()
+            self._unreadable = self._our_log.unreadable()
             self._at = at
         return self._at
 
@@ -213,7 +213,7 @@ class FilesReader(SpanSource):
         return self._our_log.files(first, FolderPosition.parse(end))
 
     def _gone_and_changed(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
-        """The files that are gone, the files that have changed, and the present state of all files."""
+        """The files that are gone, those that have changed, and the present size and time of those that still exist."""
         many = len(files) > listing.MANY
         now = self._list() if many else listing.list_files(self.context.spark, [file.path for file in files])
         gone = [file for file in files if file.path not in now]
@@ -308,13 +308,13 @@ class FilesReader(SpanSource):
         rejected_input = self.context.rejected_input
         rejected_before = len(rejected_input.rejected)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
-        if at is not None and rejected_input.unread:
-            gone, _, _ = self._gone_and_changed(list(rejected_input.unread))
+        if at is not None and rejected_input.unreadable:
+            gone, _, _ = self._gone_and_changed(list(rejected_input.unreadable))
             if gone:  # the file disappeared after it was verified, so it is missing instead of unreadable
                 del rejected_input.rejected[rejected_before:]
                 return self.read(spark, span, positioned=positioned)
-            self._our_log.note_unread(at, rejected_input.unread)
-            self._unread |= known_of(rejected_input.unread)
+            self._our_log.note_unreadable(at, rejected_input.unreadable)
+            self._unreadable |= known_of(rejected_input.unreadable)
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:
@@ -329,7 +329,8 @@ class FilesReader(SpanSource):
                 return None
         at = FolderPosition.of(span.end) if span is not None else None
         if at is not None and self._source.bad_file == "quarantine":
-            self._damaged |= self._our_log.unread_of(at)  # a batch that is read a second time leaves out the same files
+            # A batch that is read a second time leaves out the same files.
+            self._damaged |= self._our_log.unreadable_of(at)
         self._last_read = files
         reading = reading_of(self.context, self._source, files, self._damaged)
         return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading

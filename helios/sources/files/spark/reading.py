@@ -170,7 +170,7 @@ def _typed(
 
 
 def _fails_at_extra_fields(source: FilesSource) -> bool:
-    """True if reading a json row with undeclared fields stops the run, so that no search for them comes first."""
+    """True if a json row with undeclared fields stops the run when it is read, and need not be searched for before."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 

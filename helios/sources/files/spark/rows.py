@@ -286,7 +286,7 @@ def _rescued(file_columns: StructType, reading: Reading) -> Column:
 
 def _reject_bad_files(context: SourceContext, source: FilesSource, bad: Sequence[FileColumns]) -> None:
     """Adds the files that cannot be read to the rejected input, from which they go to the quarantine."""
-    context.rejected_input.unread = {file.file: file.cause for file in bad}
+    context.rejected_input.unreadable = {file.file: file.cause for file in bad}
     if not bad:
         return
     step = f"{source.label()}.on_bad_file"

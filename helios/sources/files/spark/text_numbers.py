@@ -26,16 +26,16 @@ WHOLE = r"(0|-?[1-9]\d*)"
 
 _DIGITS = r"(\.(\d*[1-9]|0))"
 FRACTION = rf"-?((0|[1-9]\d*){_DIGITS}?|[1-9]{_DIGITS}?[eE][+-]\d{{1,3}}|[1-9]{_DIGITS}E([7-9]|[1-9]\d\d?))"
-"""A double as C, Python, R or Java write it. An exponent has a sign, but none in Java from 7 on."""
+"""A double as C, Python, R or Java write it. Its exponent has a sign, except that Java writes 7 or more without."""
 
 NO_DIGITS = r"^[-0.]+|[eE].*|\D|0+$"
 """Matches the parts of a number's text that are not significant digits."""
 
 MOST_DIGITS_OF_WHOLE = 15
-"""The number of significant digits that a double keeps of every number."""
+"""The number of significant digits up to which a double keeps every number."""
 
 MOST_DIGITS_OF_DOUBLE = 17
-"""The most significant digits with which a program writes a double."""
+"""The largest number of significant digits with which a program writes a double."""
 
 NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Inf", "negativeInf": "-Inf"}
 """The options for the texts of numbers that are not finite, with Spark's defaults."""

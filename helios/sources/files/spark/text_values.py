@@ -144,7 +144,7 @@ def _zoned(value: Column, zone: str) -> Column:
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """Rewrites a number of a locale with a decimal point and without grouping. For other texts, no cast accepts it."""
+    """Rewrites a number of a locale with a decimal point and no grouping; any other text, so that no cast takes it."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
     group, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))

@@ -76,7 +76,7 @@ def read_changes(
         rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *row_id])
         parts.append(_change_rows(rows, fields, keys, lineage=lineage))
     if not parts:
-        return _inserted(read_state(spark, read, None), 0, to)
+        return _inserted(read_state(spark, read, None), 0, to)  # no rows
     columns = [*(quoted(f.name) for f in fields), TYPE, ORDINAL, COMMIT]
     return reduce(DataFrame.unionAll, (part.select(*columns) for part in parts))
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.sources.iceberg.spark.offsets import expired_error
+from helios.sources.iceberg.spark.offsets import expired_error, may_rebootstrap
 from helios.spark.iceberg import changed_files, foreign_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
@@ -241,7 +241,7 @@ class TouchedFiles:
         base = self._table.snapshot(parent)
         if base is None:
             # The expiry of the parent may have deleted the files that the commit removed.
-            raise expired_error(int(parent), self._read.name)
+            raise expired_error(int(parent), self._read.name, suggests_rebootstrap=may_rebootstrap(self._read))
         self._refuse_equality(base, _equality_deletes(base))
         return base
 

@@ -64,8 +64,8 @@ def expired_error(snapshot: int, source: str, *, suggests_rebootstrap: bool = Tr
         what = f"snapshots of {source} before {snapshot} have expired before they were read."
     return Expired(
         what,
-        fix="the rows that it added can no longer be identified: empty and refill the target with `helios run "
-        f"--full-refresh`{alternative}; and keep snapshots longer than the pipeline may be down.",
+        fix="rows that an expired snapshot added can no longer be identified: empty and refill the target with "
+        f"`helios run --full-refresh`{alternative}; and keep snapshots longer than the pipeline may be down.",
     )
 
 
@@ -240,7 +240,7 @@ def may_rebootstrap(read: ReadPlan) -> bool:
     """True if the source could declare `.on_expired("rebootstrap")`, but does not."""
     source = read.source
     assert isinstance(source, IcebergSource)
-    return not follows_changes(read) and source.expired == "fail"
+    return source.streaming and not follows_changes(read) and source.expired == "fail"
 
 
 def follows_changes(read: ReadPlan) -> bool:
