@@ -43,7 +43,7 @@ class HeliosError(Exception):
 
     exit_status = 1
     code = "H200"
-    """The code that the command line prints, and that `helios explain` takes. Each subclass has its own code."""
+    """The code that the command line prints, and that `helios explain` takes. Most subclasses have their own."""
 
     def __init__(self, what: str, *, where: Origin | None = None, fix: str | None = None) -> None:
         super().__init__(what)

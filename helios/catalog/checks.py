@@ -69,7 +69,7 @@ def checked_row(catalog: Catalog) -> CatalogRow:
         raise DeclarationError(
             f"catalog {catalog.name!r}: storage must be a Storage, not {type(catalog.storage).__name__}.",
             where=catalog.origin,
-            fix="write storage=Storage.s3(...) or another kind; only helios.toml names storages.",
+            fix="write storage=Storage.s3(...) or another kind; the name of a storage works only in helios.toml.",
         )
     if catalog.storage is not None and catalog.storage.type not in row.storages:
         raise DeclarationError(

@@ -104,10 +104,12 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
                 db.execute(statement)
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
+        # The catalog in memory has no path.
+        setting = "TMPDIR" if catalog.type == "memory" else "path="
         raise EnvironmentProblem(
             f"catalog {catalog.name!r} cannot be created in {folder}: {error}.",
             where=catalog.origin,
-            fix="set path= to a folder that you can write to.",
+            fix=f"set {setting} to a folder that you can write to.",
         ) from error
 
 

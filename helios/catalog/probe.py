@@ -145,7 +145,8 @@ def file_io(catalog: Catalog, location: str) -> FileIO:
 def _list_missing_folder(io: FileIO, location: str) -> None:
     """Lists a folder that does not exist. An error other than FileNotFoundError shows why the storage refuses access.
 
-    A folder is listed, because servers give no reason when they refuse access to a single file.
+    A folder is listed, because servers give no reason when they refuse access to a single file. With fsspec's file
+    systems, the container is looked up instead.
     """
     from pyiceberg.io.pyarrow import PyArrowFileIO
 

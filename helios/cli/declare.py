@@ -90,7 +90,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
     noted_plans = [with_notes(plan, plans) for plan in plans]
-    problems += [problem for _, problems in noted_plans for problem in problems]
+    problems += [problem for _, found in noted_plans for problem in found]
     if problems:
         raise CheckFailed(problems)
     notes = {plan.pipeline: plan.write.notes for plan, _ in noted_plans}
@@ -137,7 +137,7 @@ def plan(
         raise CheckFailed(problems)
     noted_plans = [with_notes(with_backlogs(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in noted_plans]
-    refusals = [problem for _, problems in noted_plans for problem in problems]
+    refusals = [problem for _, found in noted_plans for problem in found]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
         with_changes = zip(plans, map(changed.as_json, changes), strict=True)

@@ -23,6 +23,7 @@ def check_sources(loaded: Loaded) -> list[Check]:
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).looks}
+    # Each source with two lists of checks: those that need no JVM, and those that do.
     looks = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
     checks: list[Check] = []
     spark_looks: list[Look] = []

@@ -158,7 +158,7 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
 
 
 def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch) -> int:
-    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns their number."""
+    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns how many."""
     from helios.table.quarantine import clear_discarded
 
     removed = 0

@@ -63,7 +63,7 @@ def options(java: Java, spark_version: str) -> str:
 
 
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
-    """Returns the path of the archive, and creates the archive before if it is missing.
+    """Creates the archive if it is missing, and returns its path.
 
     Creating it takes about half a minute. Another process that needs the archive waits for it. If the archive cannot be
     created, the result is None, and `progress` gets the reason.

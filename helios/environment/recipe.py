@@ -81,6 +81,7 @@ def make(file: Path, copies: Path, java: Java, spark_version: str) -> None:
     Raises:
         OSError: A file cannot be written.
         subprocess.SubprocessError: Spark's launcher fails.
+        EnvironmentProblem: A jar is missing and cannot be fetched.
     """
     folder = jars.installed_spark()[1].resolve()
     copies.mkdir(parents=True, exist_ok=True)

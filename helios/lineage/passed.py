@@ -45,7 +45,7 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
     if not key:
         return key, None
     if steps is None:
-        return {}, Again(by=tuple(key), note="the plan of its steps is not kept: its rows are not looked up.")
+        return {}, Again(by=tuple(key), note="the plan with the steps is not kept: its rows are not looked up.")
     by_source: dict[str, Any] = {}
     for column, value in key.items():
         source, step = source_column(steps, column)

@@ -52,7 +52,7 @@ class Row:
 
     @property
     def content(self) -> str:
-        """The values as text, because equal texts also show that NaN values are equal."""
+        """The values as text. Rows are compared by it, since a NaN value does not equal itself."""
         return repr(self.values)
 
 
@@ -127,7 +127,11 @@ class Rows:
     # one file
 
     def _positions(self, entry: Entry) -> tuple[list[int], pa.Table]:
-        """Reads the positions and the lineage of the rows of a file that match the condition."""
+        """Reads the rows of a file that match the condition.
+
+        Returns:
+            Their positions, and a table with their lineage and their values of the condition's columns.
+        """
         import pyarrow as pa
 
         read = self._scanned(entry, self._lineage_schema())

@@ -171,7 +171,7 @@ class Walk:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.has_lineage or node.operation == REPLACE:
             # The number is that of a file from before format v3 or of a compaction, not that of the row's own commit.
-            return Origin(unknown="it was moved without its row lineage, as it was before format v3")
+            return Origin(unknown="it may have been moved without its row lineage, as before format v3")
         return Origin((node.id,))
 
     def _by_file(self, entry: Entry) -> Origin:
@@ -182,7 +182,8 @@ class Walk:
         if node.operation == APPEND or not node.drops_files or node.erases or node.first:
             return Origin((node.id,))
         earlier = f"the files before are {self.before_start}"
-        return Origin(unknown=f"snapshot {node.id} moved it into another file, and {earlier}")
+        moved = "moved" if node.operation == REPLACE else "may have moved"
+        return Origin(unknown=f"snapshot {node.id} {moved} it into another file, and {earlier}")
 
     # each later snapshot
 
