@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from zipfile import BadZipFile
 
 from filelock import FileLock, Timeout
 
@@ -23,6 +24,7 @@ from helios.environment import jars
 from helios.environment import recipe as recipes
 from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
+from helios.errors import EnvironmentProblem
 
 TRAINING_SECONDS = 600
 """The time limit for creating the archive. It takes half a minute, or some minutes on a busy machine."""
@@ -77,7 +79,7 @@ def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lam
             if not archive.is_file() or recipes.load(_recipe_file(archive)) is None:
                 progress(PREPARING)
                 _train(archive, java)
-    except (Timeout, OSError, subprocess.SubprocessError) as error:
+    except (Timeout, OSError, EnvironmentProblem, BadZipFile, ValueError, subprocess.SubprocessError) as error:
         progress(f"Spark starts without a class archive, which takes longer: none could be made ({_reason(error)})")
         return None
     return archive

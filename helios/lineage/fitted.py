@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import InputError, near_miss
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyiceberg.types import NestedField
 
 INT_BITS, LONG_BITS = 32, 64
+PRECISION = 200
+"""The digits with which numbers are compared; 28, which is Python's default, are fewer than a decimal(38) has."""
 
 NANOS = re.compile(r"\.\d{7,}")
 """Digits beyond microseconds, which `fromisoformat` drops silently."""
@@ -109,9 +111,19 @@ class _Columns:
 
 
 def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpression:
-    from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, TimestampType, TimestamptzType
+    from pyiceberg.types import (
+        DateType,
+        DecimalType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+        TimestamptzType,
+    )
 
     kind, name = field.field_type, field.name
+    if op in {"StartsWith", "NotStartsWith"} and not isinstance(kind, StringType):
+        raise TypeError(f"LIKE compares text, and {name} is a {kind}.")
     if isinstance(kind, (IntegerType, LongType)):
         most = 2 ** ((INT_BITS if isinstance(kind, IntegerType) else LONG_BITS) - 1)
         return _Numbers(Decimal(1), Decimal(-most), Decimal(most - 1)).compared(name, op, values)
@@ -150,10 +162,14 @@ class _Numbers:
     most: Decimal
 
     def compared(self, name: str, op: str, values: list[Any]) -> BooleanExpression:
+        numbers = [_number(value) for value in values]
+        with localcontext(prec=PRECISION):
+            return self._compared(name, op, numbers)
+
+    def _compared(self, name: str, op: str, numbers: list[Decimal]) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysFalse
 
-        numbers = [_number(value) for value in values]
-        exact = [number for number in numbers if number % self.unit == 0 and self.least <= number <= self.most]
+        exact = [number for number in numbers if self.least <= number <= self.most and number % self.unit == 0]
         if op in {"In", "EqualTo"}:
             return _comparison("In", name, self._stored(exact)) if exact else AlwaysFalse()
         if op in {"NotIn", "NotEqualTo"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_NOT_USERS = (_PACKAGE, "<string>", contextlib.__file__)
+"""Files that are not the user's: `<string>` is an `__init__` of dataclass, and contextlib enters context managers."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNIT_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 
@@ -30,7 +33,7 @@ def caller() -> Origin:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_PACKAGE, "<string>")):  # `<string>` is the `__init__` that dataclass generates
+        if not file.startswith(_NOT_USERS):
             break
         frame = frame.f_back
     file = frame.f_code.co_filename

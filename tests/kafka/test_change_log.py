@@ -77,6 +77,16 @@ def test_changes_go_by_their_order(world: Any, topics: Topics) -> None:
         world.run(log.source(order="name") >> rename({"id": "number"}) >> world.sink("a.t").upsert("number"))
 
 
+def test_a_declared_order_is_that_of_an_empty_topic_too(world: Any, log: Log) -> None:
+    topic = log.topics.source(log.name).value("json", schema=COLUMNS)
+    order = "CASE WHEN op = 'd' THEN version + 1 ELSE version END"
+    once = Cdc.json(topic, order=order) >> world.sink("a.t").upsert("id")
+    world.run(once)
+    log.send(("c", 1, "a", 1), ("d", 1, None, 1), ("c", 2, "b", 1))
+    world.run(once)
+    assert world.rows("a.t", "id", "name") == Counter({(2, "b"): 1})
+
+
 def test_a_key_in_two_partitions_stops_the_run(world: Any, topics: Topics) -> None:
     log = Log(topics, partitions=2)
     log.send(("c", 1, "a", None), ("u", 1, "b", None))

@@ -55,6 +55,8 @@ class SlotState:
         """The reason why the slot is lost; None if it is not."""
         reason = self.row.get("invalidation_reason")
         if self.row.get("wal_status") == "lost" or reason is not None or self.row.get("conflicting"):
+            if reason is None and self.row.get("wal_status") != "lost":
+                return "it conflicted with recovery on a standby"
             return str(reason) if reason is not None else f"max_slot_wal_keep_size is {self.limit}"
         return None
 

@@ -46,7 +46,10 @@ def parquet_columns(path: str) -> Schema | None:
     files = list(islice(_files(folder), MOST_FOOTERS + 1)) if folder is not None else []
     if not files or len(files) > MOST_FOOTERS:
         return None
-    if any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
+    above = folder or ""
+    while has_magic(above):
+        above = os.path.dirname(above)
+    if any("=" in os.path.relpath(os.path.dirname(file) or ".", above) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor
 

@@ -18,6 +18,7 @@ from helios.plan.typing.rules import Node
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
 
 _SWAPPED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
 
@@ -91,7 +92,11 @@ def _comparison(node: Node, schema: Schema) -> BooleanExpression:
     if type(left).__name__ != "Column":
         operator, left, right = _SWAPPED.get(operator, operator), right, left
     name, column_type = _column(left, schema)
-    comparison = _make(_COMPARISONS[operator], name, _value(right, column_type))
+    return _compared(operator, name, column_type, right)
+
+
+def _compared(operator: str, name: str, column_type: IcebergType, literal: Node) -> BooleanExpression:
+    comparison = _make(_COMPARISONS[operator], name, _value(literal, column_type))
     if type(column_type).__name__ not in ("FloatType", "DoubleType"):
         return comparison
     # For Spark, NaN is greater than any number, but Iceberg's bounds of a column leave NaN out.
@@ -105,8 +110,8 @@ def _comparison(node: Node, schema: Schema) -> BooleanExpression:
 
 def _between(node: Node, schema: Schema) -> BooleanExpression:
     name, column_type = _column(node.this, schema)
-    low, high = (_value(node.args[bound], column_type) for bound in ("low", "high"))
-    return _make("And", _make("GreaterThanOrEqual", name, low), _make("LessThanOrEqual", name, high))
+    low = _compared("GTE", name, column_type, node.args["low"])
+    return _make("And", low, _compared("LTE", name, column_type, node.args["high"]))
 
 
 def _is(node: Node, schema: Schema) -> BooleanExpression:

@@ -43,14 +43,16 @@ SCHEMA = Schema(
     NestedField(8, "A", LongType()),
     NestedField(9, "a", LongType()),
     NestedField(10, "st", StructType(NestedField(11, "y", LongType()))),
+    NestedField(12, "wide", DecimalType(38, 8)),
 )
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "small": 1, "price": Decimal("1.50"), "name": "ab", "A": 2, "a": 3, "day": date(2026, 1, 1),
-     "at": datetime(2026, 1, 1, tzinfo=UTC), "local": datetime(2026, 1, 1)},
+     "at": datetime(2026, 1, 1, tzinfo=UTC), "local": datetime(2026, 1, 1),
+     "wide": Decimal("123456789012345678901234567890.12345678")},
     {"id": 2, "small": 2**31 - 1, "price": Decimal("1.51"), "name": "a_", "A": 3, "a": 2, "day": date(2026, 1, 2),
-     "at": datetime(2026, 1, 1, 12, 30, tzinfo=UTC), "local": datetime(2026, 1, 1, 12, 30)},
+     "at": datetime(2026, 1, 1, 12, 30, tzinfo=UTC), "local": datetime(2026, 1, 1, 12, 30), "wide": Decimal(0)},
     {"id": None, "small": None, "price": None, "name": None, "A": None, "a": None, "day": None, "at": None,
-     "local": None},
+     "local": None, "wide": None},
 ]  # fmt: skip
 
 
@@ -84,6 +86,10 @@ def matching(condition: str, rows: list[dict[str, Any]] = ROWS) -> list[Any]:
         ("price > 1.505", [2]),
         ("price <= 1.505", [1]),
         ("price < 99999999999", [1, 2]),
+        ("id < 1000000000000000000000000000000", [1, 2]),
+        ("wide = '123456789012345678901234567890.12345678'", [1]),
+        ("wide > 0.000000001", [1]),
+        ("wide < '123456789012345678901234567890.123456789'", [1, 2]),
         ("name LIKE 'a%'", [1, 2]),
         ("day = '2026-01-01'", [1]),
         ("at = '2026-01-01'", [1]),
@@ -115,6 +121,9 @@ def test_a_condition_finds_the_rows_that_sql_finds(condition: str, ids: list[int
         ("local = '2026-01-01T00:00:00Z'", "has an offset, and the column has no zone"),
         ("id = 'x'", "'x' is not a number"),
         ("price = true", "True is not a number"),
+        ("id LIKE '1%'", "LIKE compares text, and id is a long"),
+        ("id NOT LIKE '1.5%'", "LIKE compares text, and id is a long"),
+        ("day LIKE '2026%'", "LIKE compares text, and day is a date"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(condition: str, message: str) -> None:

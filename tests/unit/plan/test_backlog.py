@@ -128,6 +128,8 @@ def scan(looked: Callable[[Any], Plan]) -> Callable[[Any], tuple[Any, ...]]:
         ("NOT (rate < 4.5)", set(range(10))),
         ("rate <= 0.5", {0, 1}),
         ("NOT (rate > 0.5)", {0, 1}),
+        ("rate BETWEEN 3.9 AND 4", set(range(9))),
+        ("rate NOT BETWEEN 0 AND 0.5", set(range(10))),
         ("rate = 4", {8}),
         ("paid AND id > 5", {6, 8}),
         ("paid = false AND id < 2", {1}),

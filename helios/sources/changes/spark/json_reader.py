@@ -59,8 +59,13 @@ class ChangeLogReader(TopicChangesReader):
         empty = super().empty(spark)
         if not self._ordered:
             return empty
-        order = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in POSITION_FIELDS])
-        return empty.select("*", order.alias(LOG), F.lit(False).alias(GONE))
+        source = self._changes
+        position = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in POSITION_FIELDS]).alias(RECORD)
+        # The declared order may use the column of the operation, so its type comes from the columns of the topic.
+        records = spark.createDataFrame([], super().schema())
+        order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
+        rows = records.select("*", position, *order)
+        return rows.select(*map(quoted, empty.columns), _order(rows, source).alias(LOG), F.lit(False).alias(GONE))
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
