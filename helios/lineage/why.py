@@ -84,7 +84,7 @@ class Why:
         gone: If no row matches, the earlier rows that did, newest first.
         rejected: If no row matches, the rows of the key in quarantines.
         since: The time of the oldest commit that was read; None for a table without snapshots.
-        before: The state of the history before that time: "nothing", "expired" or "not looked at".
+        before: The history before that time: "nothing" if there is none, otherwise "expired" or "not looked at".
         notes: Parts of the history that could not be read, and why.
     """
 
@@ -269,7 +269,8 @@ class _Question:
         commit = self._answer.commits.get(version.origin.snapshots[0])
         if commit is None:
             return []
-        # Rows of a replay are shown by `_replayed`; rows that `--from` supplied are in no span of the source.
+        # Without a key, the source is not searched. Rows of a replay are not there: `_replayed` shows their origin.
+        # Neither are rows of a backfill that `--from` supplied.
         if (commit.pipeline or "").endswith(REPLAY) or commit.instead is not None:
             key = {}
         redone = self._answer.commits.get(commit.redone) if commit.redone is not None else None

@@ -39,7 +39,7 @@ class Endpoint:
     """Serves the metrics and the health of runs in threads of its own, until it is stopped.
 
     `/metrics` returns the metrics of all runs, in the text format or in OpenMetrics, as the client requests. `/healthz`
-    returns the status of every run as JSON. Its HTTP status is 503 if a run has used up its restarts (its state is
+    returns the status of every run as JSON. Its HTTP status is 503 if a run has ended with an error (its state is
     `failed`), otherwise 200.
 
     Args:

@@ -48,7 +48,7 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 """For each histogram: its help text, and the inclusive upper bounds of its buckets."""
 GAUGES = {
-    "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source snapshot that was not delivered."),
+    "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source data that was not delivered."),
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
     "source_lag_files": ("iceberg_source_lag_files", "Files of followed folders that were not delivered."),
     "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),

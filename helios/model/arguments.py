@@ -94,9 +94,8 @@ def metadata_columns(
 def text(value: str, call: str) -> str:
     """Returns a text unchanged. Refuses other values and empty text."""
     if not isinstance(value, str) or not value.strip():
-        raise DeclarationError(
-            f"{call} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or "write it in quotes."
-        )
+        fix = "write a text that is not blank." if isinstance(value, str) else "write it in quotes."
+        raise DeclarationError(f"{call} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or fix)
     return value
 
 

@@ -232,7 +232,8 @@ def lit(value: Value) -> Expression:
     raise DeclarationError(
         f"{value!r} cannot be a value in an expression.",
         where=caller(),
-        fix="pass text, a number, a date, a time, True, False, None, or an expression.",
+        fix="pass text, a number (a Decimal if it does not fit 64 bits), a date, a datetime, True, False, None, or an "
+        "expression.",
     )
 
 

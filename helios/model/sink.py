@@ -135,7 +135,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
         Args:
             rows: About how many rows a batch has at most. A batch reads whole files, so it may have more.
-            every: The time between batches; by default the smallest `poll` of the sources, else 60 s.
+            every: The time between batches; by default that of `.tune`, or else the smallest `poll` of the sources.
         """
         if rows is None and every is None:
             raise DeclarationError(
@@ -280,7 +280,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """Maintains the table between the batches of this pipeline.
 
         Args:
-            compact: Rewrites small files: True for the sink's target file size, or a size such as "512MB".
+            compact: Rewrites small files: True for the table's target file size, or a size such as "512MB".
             expire: Expires snapshots older than this: "7d".
             orphans: Deletes files that no snapshot names and that are older than this: "3d".
             readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.

@@ -17,7 +17,7 @@ class Traits:
 
     Attributes:
         row_by_row: The result of each row does not depend on other rows.
-        keeps_rows: Each row yields at least one row, unless an expression generates rows: it may yield none.
+        keeps_rows: Each row yields at least one row, unless an expression generates rows, which may be none.
         generates: A row may yield several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
         combines: The result depends on all rows together, as for an aggregate: some of the rows yield another result.

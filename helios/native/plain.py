@@ -30,7 +30,8 @@ DAY_BYTES = frozenset({10})
 TIME_BYTES = frozenset({19, *range(21, 27)})
 """The lengths of plain times without a zone: of whole seconds, and with one to six digits of a fraction."""
 ZONED_BYTES = 25
-"""The length of a time of whole seconds with a zone such as +01:00, and of one with five digits of a fraction."""
+"""The length of a time of whole seconds with a zone such as +01:00, and of one without a zone that has five digits of a
+fraction."""
 
 
 def takes(kind: str) -> bool:

@@ -13,7 +13,7 @@ class NotNative(Exception):
 
 
 class Misread(NotNative):
-    """The types in a file contradict those of the table, so that Spark would misread it too. The message names both."""
+    """A file's types contradict those of the table, so that Spark would misread the file. The message names both."""
 
 
 def decimal_digits(kind: str) -> tuple[int, int]:
@@ -104,10 +104,10 @@ Operation: TypeAlias = Filter | Expectation | Project
 
 @dataclass(frozen=True)
 class Program:
-    """Steps over the rows of a source.
+    """Steps over the rows of files, which may belong to a table.
 
     Attributes:
-        read: The source's columns that the steps use, by name, with their Spark types.
+        read: The columns that the steps use, by the names before the first step, with their Spark types.
         steps: The steps.
         columns: The columns after the steps, with their Spark types.
 

@@ -82,7 +82,8 @@ def frames(
         dropped: Counts the rows that expectations leave out.
 
     Raises:
-        NotNative: The file does not have the table's columns, or Spark may fail on a row.
+        NotNative: The file does not have the program's columns, a line is not plain, Spark may fail on a row, or Spark
+            must write a batch with a row that fails an expectation.
     """
     counted = dropped if dropped is not None else Dropped()
     deleted_positions = list(deleted(file, store)) if file.deletes else []
@@ -302,10 +303,12 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
 def _columns_by_name(
     parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
 ) -> list[StoredColumn]:
-    """Finds the program's columns in a file that belongs to no table. Spark has read its types from the footer.
+    """Finds the program's columns in a file that belongs to no table.
+
+    `names` has the stored name and type of each column, as Spark has read them from the footer before.
 
     Raises:
-        NotNative: The footer has another type, or times in Spark's legacy calendar.
+        NotNative: The footer now has another type, or marks times in Spark's legacy calendar.
     """
     footer = parquet.metadata.metadata or {}
     if footer.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in footer):

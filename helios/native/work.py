@@ -157,7 +157,7 @@ class Work:
         name: The prefix of the names of new files; each attempt at the batch has another one.
         program: The steps.
         ids: The field ids of the columns that are read, by name.
-        absent: The columns that are null in files written before the column was added.
+        absent: The columns that are null in files that lack them, because they were added later.
         target: The table that is written.
         groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
         texts: For each group of csv or JSON files, their format; empty for data files.

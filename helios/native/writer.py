@@ -243,7 +243,7 @@ class _File:
         """Closes the file, which the caller then deletes."""
         import pyarrow as pa
 
-        # The task already ends with the first error of the store.
+        # The task already ends with an error, which an error of closing must not hide.
         for close in (self._writer.close, self._sink.close):
             try:
                 close()

@@ -26,7 +26,7 @@ UNITS = ("hour", "day", "month")
 UTC = ("UTC", "ETC/UTC", "ZULU", "Z", "GMT", "+00:00", "+0")
 """The values of `spark.sql.session.timeZone` that mean UTC, in upper case."""
 SLICED_TYPES = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
-"""The types of the columns that `--by COLUMN` takes; each value of the column is one slice."""
+"""The types of the columns that `--by COLUMN` takes, besides decimals; each value of the column is one slice."""
 NOT_BACKFILLED = {
     TargetKind.ROUTED: "it routes its rows into many tables",
     TargetKind.MIRROR: "it mirrors the tables of a database",
@@ -121,8 +121,8 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
     write = plan.write
     if ask.rows_stay and write.mode.upsert is not None:
         raise InputError(
-            f"--rows-stay does not go with the upsert of {plan.pipeline}: it is repaired by its keys, and a row may "
-            "move over the edge of the filter or of a slice.",
+            f"--rows-stay does not go with the upsert of {plan.pipeline}: an upsert is repaired by its keys, so a row "
+            "is allowed to move over the edge of the filter or of a slice.",
             where=plan.origin,
             fix="leave it out.",
         )
@@ -152,7 +152,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
 
 
 def refuse_other_source(plan: Plan) -> None:
-    """Rejects `--from` for an upsert, and for a pipeline that follows several sources: it replaces only one.
+    """Rejects `--from`, which replaces one source, for an upsert and for a pipeline that follows several sources.
 
     Raises:
         InputError: The pipeline upserts, or follows several sources.
@@ -226,8 +226,8 @@ def with_table_spelling(where: str, columns: Iterable[str]) -> str:
 
     known = {name.lower(): name for name in columns}
     text, tokens = where, Spark().tokenize(where)
-    # From the end to the start, so that the positions of the tokens further left stay valid. A keyword may be a column,
-    # too; where it is none, SQL does not see the difference.
+    # From the end to the start, so that the positions of the tokens further left stay valid. A column may have the name
+    # of a keyword: then the keyword is spelled like the column everywhere, and SQL ignores the case of a keyword.
     for index, token in reversed(list(enumerate(tokens))):
         name = known.get(token.text.lower(), token.text)
         is_field = index > 0 and tokens[index - 1].token_type.name == "DOT"
@@ -298,7 +298,7 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
             fix = (
                 "cut by hour, day or month"
                 if kind.startswith("timestamp")
-                else f"cut by one of {', '.join(SLICED_TYPES)}"
+                else f"cut by a column of the type {', '.join(SLICED_TYPES)} or decimal"
             )
             raise InputError(f"--by {by}: {column} is {kind}, whose values are too many to be slices.", fix=f"{fix}.")
         return Cut(column, None, kind)
@@ -328,7 +328,7 @@ def commits_in_range(retained: Sequence[Commit], requested: str, pipelines: froz
         table: The name of the table, for messages.
 
     Raises:
-        InputError: The number of a batch is that of several commits, B comes before A, or one of them is missing.
+        InputError: The number of a batch is that of several commits, B comes before A, or `A..B` has only one end.
         NotFound: The pipeline has no such commit.
     """
     own = [commit for commit in reversed(retained) if commit.pipeline in pipelines and commit.position is not None]

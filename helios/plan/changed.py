@@ -31,7 +31,7 @@ TARGET_SETTINGS = {
     "mode": "later batches are written in the new mode; earlier rows stay as they are",
     "branch": "later batches go to the other branch; refused if it lacks the last batch, which "
     "`helios branch TABLE NAME --publish` adds to main",
-    "properties": "set at the next run; a removed one stays set",
+    "properties": "only tables that are created later",
     "snapshot_properties": "only later commits",
     "writer": "only new files",
     "routed_by": "only later batches",
@@ -58,8 +58,8 @@ class Change:
     """One difference between the plan of the last run and that of the next run.
 
     Attributes:
-        part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger`, `version`, or one
-            of the target.
+        part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger` or `version`; for
+            the target `table`, `layout` or a key of `TARGET_SETTINGS`.
         lines: The difference: a line that begins with `- ` is from the last run, one with `+ ` from the next run.
         means: The consequence for the next run.
         additive: Whether the existing rows and the checkpoint stay valid after the change.

@@ -21,7 +21,7 @@ class Context:
     Attributes:
         config: The configuration that applies to the script.
         catalogs: The catalogs that the script declares, by name.
-        offline: Whether catalogs may not be read.
+        offline: Whether catalogs must not be read.
     """
 
     config: Config
@@ -80,7 +80,7 @@ class Surroundings:
 
 
 class Unsettled(NotFound):
-    """The problem of a declared start that does not exist, such as a snapshot.
+    """The problem of a followed source whose declared start, such as a snapshot, does not exist.
 
-    It does not stop a pipeline that has a checkpoint, because that continues from the checkpoint.
+    It does not stop a pipeline that has a checkpoint, because such a pipeline continues from the checkpoint.
     """

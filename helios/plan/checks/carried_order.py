@@ -13,7 +13,7 @@ from helios.steps.rename import Rename
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of a pipeline whose source reads changes, and of an upsert that has no keys.
+    """The problems of a pipeline whose rows carry their order and deletes, and of an upsert that has no keys.
 
     Keys are declared by the upsert or the source, or each record has its own.
     """
@@ -76,7 +76,7 @@ def _sink_problems(source: Source, steps: Sequence[Step], sink: IcebergSink) -> 
     if mode.upsert is None:
         return [
             DeclarationError(
-                f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep deleted rows.",
+                f"{source.label()} are changes, with deletes and updates, which {mode.call}() cannot apply.",
                 where=sink.origin,
                 fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
             )

@@ -38,7 +38,7 @@ _COLUMN = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+))*")
 
 @dataclass(frozen=True)
 class SortTerm:
-    """One part of `.sort_by(...)`; nulls come first in ascending order and last in descending, as in Spark.
+    """One part of `.sort_by(...)`. By default, nulls come first in ascending order and last in descending, as in Spark.
 
     Attributes:
         by: The column, without backticks; a field of a struct is dotted.

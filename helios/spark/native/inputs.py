@@ -40,7 +40,7 @@ class Inputs:
         files: The files.
         store: The store of the files.
         ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
-        absent: The columns that are null in files written before the column was added.
+        absent: The columns that are null in files that lack them, because they were added later.
         groups: For each group of files, a map from each column to its name and Spark type in the files; None for a
             column that the files lack.
         texts: The format of the lines of each group of csv or json files.

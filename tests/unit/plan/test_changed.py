@@ -115,7 +115,7 @@ TARGETS = {
     "properties": (
         SINK.table_properties({"a.b": "c"}),
         SINK,
-        Change("properties", ("- a.b: c",), "set at the next run; a removed one stays set"),
+        Change("properties", ("- a.b: c",), "only tables that are created later"),
     ),
     "codec": (
         SINK,
