@@ -108,7 +108,10 @@ def record(read: ScanMetrics) -> None:
 
 
 def record_command(dataset: JavaDataset) -> None:
-    """Adds the files that an executed command has read, according to the metrics that Iceberg reports for its scans."""
+    """Adds the source files that an executed command has read, by the metrics that Iceberg reports for its scans.
+
+    The sources themselves record how many files there are.
+    """
     collected = _COLLECTED.get()
     if collected is None:
         return

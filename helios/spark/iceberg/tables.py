@@ -200,6 +200,7 @@ def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
     if ref is None:
         raise RunError(
             f"{table.name()} has no branch {branch!r} any more.",
-            fix="create the branch again at its last snapshot, or follow another one under a new name.",
+            fix="create the branch again at its last snapshot, or give the pipeline a new name and let it use another "
+            "branch.",
         )
     return table.snapshot(ref.snapshotId())

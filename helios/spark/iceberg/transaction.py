@@ -57,7 +57,7 @@ class Transaction:
     Args:
         spark: The session of the batch.
         table: Iceberg's table object; the batch is written onto its current state.
-        prepare: Returns a new function for each try; this function stamps an operation and adds its validator.
+        prepare: Called when a transaction begins; returns the function that stamps its operations and adds validators.
         branch: The branch that is read and written; None for main.
         properties: Properties for the writers, which override the table's own.
         retries: How often a conflicting commit is retried without writing the batch again; None if the caller retries.
@@ -218,7 +218,7 @@ class Transaction:
         self._rebase_tries(scope, limits)
 
     def _limit(self, scope: MergeScope, target: DataFrame) -> IcebergScope:
-        """Limits the following scans and row changes to a scope; returns the limits in Iceberg's terms."""
+        """Limits the following scans to a scope, and prepares row changes; returns the limits in Iceberg's terms."""
         self.rows = scope.rows
         limits = iceberg_scope_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)

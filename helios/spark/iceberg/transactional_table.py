@@ -40,7 +40,7 @@ class TransactionalTable:
 
     Attributes:
         within: Scans skip files that cannot match this expression; None to read all files.
-        row_changes: The row deltas and overwrites that Spark has begun.
+        row_changes: The row deltas and overwrites that have begun.
         before_change: Called before a row change begins; returns the transaction for it. None to keep the current one.
     """
 

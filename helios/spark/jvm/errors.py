@@ -22,7 +22,7 @@ REGISTRY = "helios: registry: "
 """The prefix of a task's message about a schema that the schema registry refuses, inside Spark's message."""
 
 BAD_ROW = "helios: bad row: "
-"""The prefix of a JSON object inside Spark's message, which has a row that does not parse, and its file or topic."""
+"""The prefix of a JSON object inside Spark's message: a row that does not parse, and its file or topic."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
 """The pattern of Spark's message about a file that it could not read."""

@@ -66,7 +66,7 @@ class WrittenFiles:
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes the files, and also the files that failed tasks have left behind."""
+        """Deletes the files; on a local disk, or if the files are unknown, also those that failed tasks left behind."""
         if not is_local(self.folder):
             # The folder is searched only if the files are unknown, because listing a large table in a store is slow.
             for file in self.files:

@@ -1,8 +1,9 @@
 """An upsert by the columnar engine, which runs three Spark jobs.
 
 The first job has one task, which finds the newest row of each key. The tasks of the second job read the target's files,
-and find the old rows of these keys. The tasks of the third job write the new rows. Then Iceberg, in the driver, writes
-deletion vectors from the positions of the old rows.
+find the old rows of these keys, and write files of pairs: the old and the new row of a key. The tasks of the third job
+write the new rows, each with the row id of the row that it replaces. Then Iceberg, in the driver, writes deletion
+vectors from the positions of the old rows.
 """
 
 from __future__ import annotations

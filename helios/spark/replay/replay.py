@@ -188,7 +188,7 @@ class Replay:
             state = self._begin(sink, notes, payloads, new, checks, claimed=state is not None)
             if not notes.started:
                 return self._result(state)
-            self._commit_in(sink, state)
+            self._commit_in(sink, state)  # the commit is validated against the table as of this look-up
         elif landed is None and state.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died after it had written some of its tables, and the steps have changed "
@@ -394,7 +394,7 @@ class Replay:
         for record in records:
             if record.aside:  # the batch was discarded
                 state.forget(record.batch)
-        # A batch that changed nothing in the table is not in its record, but in Spark's log.
+        # A batch that changed nothing is not in the table's record, but in Spark's log.
         last = max([-1, *checkpoint.batches("commits"), *(record.batch for record in records)])
         sink.upsert_state = ReplayedUpsertState(state, sink.ledger.checkpoint, last)
         return sink

@@ -43,9 +43,11 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         if known.keys != record.keys and not upsert_state(context, known).has_keys:
             raise LedgerError(
                 f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
-                "the deleted keys that it remembered are gone: late rows would bring them back; nothing was written.",
+                "the keys of deleted rows as of that batch are not stored any more: a late row could restore a deleted "
+                "one; nothing was written.",
                 where=plan.declared.sink.origin,
-                fix="roll the table back to the snapshot before it, or refill it with `helios run --full-refresh`.",
+                fix="roll the table back to the snapshot before that batch, or refill it with `helios run "
+                "--full-refresh`.",
             )
         ledger.claim(known)
         record = known

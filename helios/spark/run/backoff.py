@@ -65,7 +65,8 @@ class Outage:
             f"{plan.pipeline}: {where} has been away since {self._began_at}, for longer than the {self.limit:g} s of "
             f".retry(outage=): {reason}",
             where=plan.origin,
-            fix=f"check it with {doctor}, and run again: it continues where it stopped, with each row once.",
+            fix=f"check it with {doctor}, or a source with `helios doctor SCRIPT`, and run again: the run continues "
+            "where it stopped, with each row once.",
         )
 
 

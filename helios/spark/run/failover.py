@@ -53,7 +53,10 @@ class ReplicaChoice:
         return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
 
     def next(self) -> None:
-        """Switches to the next replica. This needs a new session, because Spark caches the catalogs of a session."""
+        """Switches to the next replica, in a new session, because Spark caches the catalogs of a session.
+
+        If there is only one, a new session is made for new tokens, or none if the catalogs request no tokens.
+        """
         if len(self) == 1 and not self.renews:
             return
         self._index = (self._index + 1) % len(self)

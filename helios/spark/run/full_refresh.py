@@ -27,7 +27,9 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """The recorded first start, at which a refill must start; None if the declared start leads to it anyway.
+    """The recorded first start, at which a refill must start.
+
+    None if the declared start leads to it anyway, or if the pipeline has not started yet.
 
     Args:
         spark: The session.

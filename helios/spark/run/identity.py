@@ -130,10 +130,10 @@ def refuse_changed(
         )
     if existing.path != plan.path.value:
         raise CheckpointError(
-            f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
-            f"{plan.path.value}, whose positions mean something else.",
+            f"the checkpoint {location} was made for the read path {existing.path!r}; the pipeline now has the read "
+            f"path {plan.path.value!r}, whose positions mean something else.",
             where=plan.origin,
-            fix="put the steps back, or give the pipeline a new name and a new target.",
+            fix="put the sources and steps back as they were, or give the pipeline a new name and a new target.",
         )
 
 

@@ -165,7 +165,10 @@ class Job:
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
     def pin(self, batch: Batch, *, begun: bool = False) -> Batch:
-        """The batch with its pins: the snapshots of the joined tables. If the batch is repeated, it gets the same pins.
+        """The batch with its pins: the snapshots of the joined tables.
+
+        A repeated batch gets the same pins. But if the snapshot of one has expired, or if a joined source without
+        snapshots has changed, all pins are new.
 
         Args:
             batch: The batch.
@@ -226,7 +229,7 @@ class Job:
         return self._rows(batch, emitted, native)
 
     def _has_analyzed_columns(self, native: NativeBatch) -> bool:
-        """True if the batch has the columns that Spark analyzed at the start, so that Spark need not build it."""
+        """True if Spark need not build the batch: it appends rows with the columns that Spark analyzed at the start."""
         [source] = self.sources.values()
         appends_rows = native.files.size > 0 and not self.plan.write.mode.traits.keyed
         return appends_rows and native.files.columns == source.stream_columns

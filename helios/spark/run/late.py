@@ -16,7 +16,7 @@ DROPPED = "numRowsDroppedByWatermark"
 """The metric of Spark's `StateStoreWriter`, read directly: Spark's progress reports it only after the batch."""
 
 SESSIONS = "SessionWindowStateStoreRestoreExec"
-"""The first of the two operators of a session window. Both have the metric, so it is left out of the operators."""
+"""The first of the two operators of a session window. Both have the metric; `late_watermark` reads only the second."""
 
 
 class LateRows:

@@ -120,9 +120,10 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
         if other in job.beside or record.branch != plan.write.sink.branch_name or record.snapshot is None:
             continue
         for entry in entries(record):
-            for state in batch.sources:
-                if _is_followed(entry) and _same_source(plan, entry, state) and not _same_position(entry, state):
-                    raise _out_of_step(plan, state, other, entry)
+            for batch_entry in batch.sources:
+                follows_source = _is_followed(entry) and _same_source(plan, entry, batch_entry)
+                if follows_source and not _same_position(entry, batch_entry):
+                    raise _out_of_step(plan, batch_entry, other, entry)
     for sibling in job.siblings:
         known = others.get(sibling.pipeline) or others.get(sibling.was or "")
         begins = sibling.streaming and (known is None or known.position is None)
@@ -146,17 +147,17 @@ def _position(entry: Entry | None) -> SourcePosition | None:
     return position
 
 
-def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
+def _same_source(plan: Plan, entry: Entry, batch_entry: Entry) -> bool:
     """True if a follower's entry and an entry of a batch are of the same source, even if it was renamed."""
-    if same_source(entry, state):
+    if same_source(entry, batch_entry):
         return True
-    reads = [read for read in plan.reads if read.ledger_name == state["source"]]
+    reads = [read for read in plan.reads if read.ledger_name == batch_entry["source"]]
     return any(source_kind(read.source).same(read.source, entry) for read in reads)
 
 
-def _same_position(entry: Entry, state: Entry) -> bool:
+def _same_position(entry: Entry, batch_entry: Entry) -> bool:
     """True if the entries show that a follower has read exactly up to the end of a batch."""
-    end = state.get(SNAPSHOT, state.get("to"))
+    end = batch_entry.get(SNAPSHOT, batch_entry.get("to"))
     if not isinstance(end, int):
         return False  # a folder that is read once has no snapshot
     position = _position(entry)
@@ -171,7 +172,7 @@ def refuse_upserts_of_others(
     Args:
         plan: The pipeline.
         table: The table; None before it is made.
-        own: The terms of the pipeline's upserts until now; None before its first start.
+        own: The pipeline's upserts until now, as its record describes them; None before its first start.
         beside: The pipelines that `--beside` names.
         siblings: Plans of the script's other pipelines; None for those that the run does not start.
 
@@ -185,8 +186,8 @@ def refuse_upserts_of_others(
     refuse_other_upserts(plan, own, upserts_alongside(plan, siblings, recorded, beside), beside)
 
 
-def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> InputError:
-    source, written = state["source"], plan.write.table.text
+def _out_of_step(plan: Plan, batch_entry: Entry, other: str, entry: Entry | None) -> InputError:
+    source, written = batch_entry["source"], plan.write.table.text
     position = _position(entry)
     snapshot = position.snapshot if position is not None else None
     has_whole_snapshot = position is not None and not position.partial
@@ -196,15 +197,15 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
         until = "what was there when it last looked"
     else:
         until = f"it up to snapshot {snapshot}" if has_whole_snapshot else "a part of it so far"
-    end = state.get(SNAPSHOT, state.get("to"))
+    end = batch_entry.get(SNAPSHOT, batch_entry.get("to"))
     rows = f"those of snapshot {end}" if end is not None else "those that are there now"
     read_all = f"run {other} until it has read all of {source}"
     if end is not None and snapshot is not None:
         choices = [f"{read_all}; if the difference is meant, `helios run --beside {other}`"]
-        after = state.get("after")
+        after = batch_entry.get("after")
         if has_whole_snapshot and isinstance(after, int) and after != snapshot:
             choices.insert(0, f"read up to what {other} has read, with .between({after}, {snapshot})")
-        if has_whole_snapshot and "after" not in state:
+        if has_whole_snapshot and "after" not in batch_entry:
             choices.insert(0, f"read what {other} has read, with .at_snapshot({snapshot})")
     else:
         choices = [f"{read_all}, then `helios run --beside {other}`"]

@@ -82,7 +82,7 @@ class Runner:
         return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a writer's table is ready for a reader: it exists, and the writer does not empty it any more."""
+        """True if a writer's table is ready for a reader: not emptied any more, and complete for a bounded read."""
         if self._ended(writer):
             return True
         if reader.plan.streaming and not self.once:
