@@ -161,6 +161,12 @@ class LeaseError(RunError):
     code = "H203"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that is not blank; the name of its class if there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def near_miss(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: it suggests the nearest known name, or lists up to twelve.
 

@@ -24,7 +24,7 @@ from helios.environment import jars
 from helios.environment import recipe as recipes
 from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
-from helios.errors import EnvironmentProblem
+from helios.errors import EnvironmentProblem, first_line
 
 TRAINING_SECONDS = 600
 """The time limit for creating the archive. It takes half a minute, or some minutes on a busy machine."""
@@ -123,4 +123,4 @@ def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
 def _reason(error: BaseException) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         return str(error.stderr or error).strip().splitlines()[-1]
-    return str(error).splitlines()[0]
+    return first_line(error)

@@ -200,10 +200,15 @@ class Identifier:
             for part in re.findall(r"`[^`]*`|[^.`]+|(?<=\.)(?=\.)|^(?=\.)|(?<=\.)$", text)
         )
         invalid_part = next((p for p in parts if not p.strip() or _BAD_PART.search(p) or p in (".", "..")), None)
-        if invalid_part is not None or ".." in text.replace("`", "") or not parts:
+        is_quoted_wrongly = "`" in re.sub(r"(?:(?<=\.)|^)`[^`]*`(?=\.|$)", "", text)
+        if invalid_part is not None or ".." in text.replace("`", "") or not parts or is_quoted_wrongly:
+            rule = (
+                "backticks must enclose a whole part"
+                if is_quoted_wrongly
+                else ("parts must not be empty or contain '/', '\\', '..' or control characters")
+            )
             raise DeclarationError(
-                f"{text!r} is not a table name: parts must not be empty or contain '/', '\\', '..' or control "
-                "characters.",
+                f"{text!r} is not a table name: {rule}.",
                 where=where or caller(),
                 fix='write "namespace.table" or "catalog.namespace.table".',
             )

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from helios.catalog.diagnosis import diagnose
-from helios.errors import HeliosError, LeaseError, Origin, RunError
+from helios.errors import HeliosError, LeaseError, Origin, RunError, first_line
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.kinds import is_outage_message, source_kind
@@ -276,8 +276,3 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
         or second_driver(error, plan)
         or RunError(f"{plan.pipeline}: {innermost}", where=plan.origin)
     )
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text; the name of its class if the text is empty."""
-    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from helios.errors import CheckFailed, DeclarationError, InputError, Origin, RunError
+from helios.errors import CheckFailed, DeclarationError, InputError, Origin, RunError, first_line
 from helios.model.retry import CommitRetries, Retry
 from helios.plan.evolution.changes import Add, Change, Drop, Relax, Rename, Widen
 from helios.plan.evolution.evolve import Policy, Target, evolve
@@ -141,7 +141,7 @@ def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
     """The class and the message of a Java exception; pyspark raises some of them as classes of its own."""
     if isinstance(error, Py4JJavaError):
         return java_class(error), java_message(error)
-    return type(error).__name__, str(error).splitlines()[0]
+    return type(error).__name__, first_line(error)
 
 
 def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Change]) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
-from helios.errors import NotFound, RunError
+from helios.errors import NotFound, RunError, first_line
 from helios.model.values import caller
 from helios.spark.iceberg import foreign_files
 from helios.spark.iceberg.tables import load_table
@@ -339,7 +339,7 @@ def conflict(error: Exception) -> str | None:
     """The conflict with another writer that made an action fail; None for other failures."""
     for cause in java_causes(error):
         if str(cause.getClass().getSimpleName()) in CONFLICTS:
-            return str(cause.getMessage() or "").splitlines()[0]
+            return str(cause.getMessage() or cause.getClass().getSimpleName()).splitlines()[0]
     return None
 
 
@@ -347,7 +347,7 @@ def failed(name: TableName, operation: str, error: Exception) -> RunError:
     """The error for an operation that failed in Iceberg or Spark, with the message of the root cause."""
     causes = list(java_causes(error))
     if not causes:
-        return RunError(f"the {operation} of {name.text} failed: {str(error).splitlines()[0]}")
+        return RunError(f"the {operation} of {name.text} failed: {first_line(error)}")
     message = str(causes[-1].getMessage() or "").splitlines()
     exception_class = str(causes[-1].getClass().getSimpleName())
     return RunError(f"the {operation} of {name.text} failed: {exception_class}{f': {message[0]}' if message else ''}")

@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import TableName, file_name
 from helios.catalog.spec import Catalog
-from helios.errors import HeliosError
+from helios.errors import HeliosError, first_line
 from helios.model.maintenance import Maintenance
 from helios.spark.maintenance.compact import Compaction, compact, head_of, load_existing, target_size
 from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
+from helios.table.refs import refresh
 from helios.table.snapshot import as_snapshot
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Maintainer:
             done = act()
         except (HeliosError, Py4JError, PySparkException, OSError) as error:
             self._not_before[kind] = time.time() + AFTER_FAILURE
-            return Upkeep(kind, problem=str(error).splitlines()[0], seconds=time.monotonic() - began)
+            return Upkeep(kind, problem=first_line(error), seconds=time.monotonic() - began)
         return Upkeep(kind, done, seconds=time.monotonic() - began) if done is not None else None
 
     def _due(self, kind: str, every: float) -> bool:
@@ -157,7 +158,7 @@ class Maintainer:
 
     def _expire(self) -> Expired | None:
         loaded = self.table.catalog.load(self.table.within)
-        loaded.iceberg.refresh()
+        refresh(loaded)
         age = timedelta(seconds=self.settings.expire or 0.0)
         known_warehouses = warehouses(self._catalogs.values())
         expiry = planned_among(loaded, age, None, self.settings.readers, known_warehouses)

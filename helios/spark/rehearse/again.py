@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from helios.errors import CheckpointError, HeliosError, InputError, near_miss
+from helios.errors import CheckpointError, HeliosError, InputError, first_line, near_miss
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import Entry
 from helios.sources.common.spark.protocol import Source
@@ -163,7 +163,7 @@ class Sources:
             except HeliosError as error:
                 raise Unread(error.what.rstrip(".")) from error
             except (Py4JError, PySparkException) as error:
-                raise Unread(str(error).splitlines()[0]) from error
+                raise Unread(first_line(error)) from error
 
 
 def source_start(source: Source) -> str:

@@ -93,8 +93,8 @@ def _last_batch_wrote(sink: TableSink, name: str) -> bool:
     if ids_written:
         return ids_written.get(name.lower()) == ids_now[name.lower()]
     # The snapshot is gone: the column is the same if all schemas of the table have one id under its name.
-    ids = {id for schema in sink.table.schemas().values() for id, known in names_by_id(schema).items() if known == name}
-    return len(ids) < 2
+    columns = [column for schema in sink.table.schemas().values() for column in names_by_id(schema).items()]
+    return len({id for id, known in columns if known.lower() == name.lower()}) < 2
 
 
 def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:

@@ -11,7 +11,7 @@ from typing import cast
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from helios.errors import HeliosError
+from helios.errors import HeliosError, first_line
 from helios.plan.nodes import Plan
 from helios.spark.jvm.types.spark import JavaJoin, JavaLogicalPlan, JavaSubqueryAlias
 from helios.spark.steps.build import build
@@ -57,7 +57,7 @@ def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | Non
         df = build(plan, lambda index, _: rows(index)).df
     except (AnalysisException, HeliosError) as error:
         # A callable may need rows.
-        return f"they cannot be analyzed without rows: {str(error).splitlines()[0]}"
+        return f"they cannot be analyzed without rows: {first_line(error)}"
     return _reason(df._jdf.queryExecution().analyzed())
 
 

@@ -105,6 +105,8 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Iceberg.source("a.t").incremental(poll=True), "not a duration"),
         (lambda: Iceberg.source("a.t").incremental(poll="soon"), "not a duration"),
         (lambda: Iceberg.source("../x.t"), "is not a table name"),
+        (lambda: Iceberg.source("sales`.orders"), "backticks must enclose a whole part"),
+        (lambda: Iceberg.source("a.b`c`"), "backticks must enclose a whole part"),
         (lambda: Iceberg.source(5), "must be text"),  # type: ignore[arg-type]
         (lambda: Iceberg.sink("orders"), 'has no namespace.*"namespace.orders"'),
         (lambda: Iceberg.sink("a.t").partition_by(), "needs fields"),

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from helios.errors import InputError, Origin
+from helios.errors import InputError, Origin, first_line
 from helios.sources.common.spark.types import nullable
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.registry import authorization, latest
@@ -60,7 +60,7 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
         data_type = spark.range(0).select(value.alias("value")).schema["value"].dataType
     except PySparkException as error:
         raise InputError(
-            f"the Avro schema cannot be read: {str(error).splitlines()[0]}",
+            f"the Avro schema cannot be read: {first_line(error)}",
             where=where,
             fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
