@@ -48,8 +48,8 @@ class Entry:
     """The inputs that one batch, or several joined batches, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps. None if no batch may count as the same: the batches that were joined
-            differ in more than their ranges, a rollback may have removed the batch, or it followed a source.
+        steps: The fingerprint of the steps. None if no batch may count as the same: different batches were joined, or
+            batches whose steps do not go row by row; a rollback may have removed the batch; or it followed a source.
         inputs: The input from each source.
         by: The snapshot of the target in which the newest of the batches was committed.
     """

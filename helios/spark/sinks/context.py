@@ -140,7 +140,7 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state, so every run must count.
+            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state: each run must count.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,
