@@ -48,7 +48,7 @@ def expect(conditions: Mapping[str, SqlText], *, on_fail: OnFail = "fail") -> Tr
             leaves the row out and counts it, "quarantine" writes it to the sink's `.quarantine(table)`.
 
     Raises:
-        DeclarationError: No condition, or `on_fail` is unknown.
+        DeclarationError: There is no condition, or `on_fail` is unknown.
     """
     if on_fail not in ON_FAIL:
         raise DeclarationError(f"expect(on_fail={on_fail!r}) is unknown. {near_miss(on_fail, ON_FAIL)}", where=caller())

@@ -2,8 +2,7 @@
 
 A batch has one input per source: the state of a table at a snapshot, the range of snapshots `(after, to]`, or a digest
 of files or rows. Ranges are sets of snapshots, so two ranges may overlap, and a state overlaps the ranges up to its
-snapshot. Two states or two
-digests never overlap: they are either equal, or different inputs.
+snapshot. Two states or two digests never overlap: they are either equal, or different inputs.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Entry:
     """The inputs that one batch, or several joined batches, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps; None if batches of different steps were joined, or a rollback may have
-            removed the batch.
+        steps: The fingerprint of the steps. None if no batch may count as the same: different batches were joined, or
+            batches whose steps do not go row by row; a rollback may have removed the batch; or it followed a source.
         inputs: The input from each source.
         by: The snapshot of the target in which the newest of the batches was committed.
     """

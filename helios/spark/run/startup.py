@@ -106,7 +106,7 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.other_sink = OTHERS.get(plan.write.sink.target)  # a sink that opens its tables itself; None for one table
+        self.other_sink = OTHERS.get(plan.write.sink.target)  # of many tables or an output; None for one table
         self.branch = plan.write.sink.branch_name
         self._followed_reads = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._followed_reads)
@@ -244,7 +244,7 @@ class StartupValidator:
             raise
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
-        """The table, or the existing tables of a routed stream."""
+        """The target if it is one table; otherwise the existing tables of a sink of many tables, and its quarantine."""
         if table is not None:
             yield self.plan.write.table, table
         if self.other_sink is not None:
@@ -264,7 +264,7 @@ class StartupValidator:
             if table is not None:
                 self._refuse_schema(table, df, moved=False)
             if table is not None and not self.new_checkpoint:
-                # A guard without landings stores nothing in a checkpoint.
+                # A guard without `landings` notes nothing in a checkpoint.
                 guard = RollbackGuard(table, identity.pipeline, identity.id, lenient=True)
                 ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
@@ -300,7 +300,7 @@ class StartupValidator:
             return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
-            # Inputs that were rolled back do not count. The stored record shows them; `old` may name the head instead.
+            # Inputs that were rolled back do not count. The stored record shows them; `old` may name the branch's head.
             kept = AppendLedger(context, table, plan.write.table, self.branch).without_rolled_back(
                 self._last_record(table) or old
             )

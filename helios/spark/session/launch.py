@@ -81,7 +81,7 @@ class Jvm:
         version: The version of Spark.
         log: The file with the error output of the JVM; None if the output is shown to the user.
         starting: The JVM that is starting; None if a JVM runs already, or if pyspark will start it.
-        slim: Whether the JVM was started by a recipe, without the functions of Spark ML.
+        slim: Whether the JVM was started by a recipe (`helios.environment.recipe`), without the functions of Spark ML.
     """
 
     config: Config

@@ -1,7 +1,8 @@
-"""Registers the functions of Spark ML in a JVM that was started by a recipe, when Spark ML is imported.
+"""Registers the functions of Spark ML when Spark ML is imported, in a JVM that was started by a recipe.
 
-Spark itself registers these functions in every session, by Scala's reflection, which adds half a second to each start.
-The functions are internal: only `pyspark.ml` calls them, and no SQL text can.
+Spark's own extension registers these functions in every session, by Scala's reflection, which adds half a second to
+each start. So a recipe (see `helios.environment.recipe`) leaves this extension out. The functions are internal: only
+`pyspark.ml` calls them, and no SQL text can.
 """
 
 from __future__ import annotations

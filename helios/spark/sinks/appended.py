@@ -27,7 +27,7 @@ from helios.table.inputs import Input, Node, Range, SnapshotLookup, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_sources
 
-AGAIN = "or append them anyway with `helios run --again`, or pipeline.run(again=True)"
+AGAIN = "or append these rows anyway with `helios run --again`, or pipeline.run(again=True)"
 
 EXPIRED_PARENT = -1
 """The id that stands for a parent whose id an expiry has removed; no snapshot has this id."""
@@ -78,7 +78,7 @@ class AppendLedger(Ledger):
 
     @override
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of the next batch: the last number for the inputs of the last batch, unless repeated."""
+        """The number of the next batch. The inputs of the last batch keep its number, except with `--again`."""
         record = self.last()
         if record is None:
             return 0

@@ -43,7 +43,7 @@ class SinkContext:
             None if they work row by row.
         replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named, and that may have rows of the pipeline.
-        keys: The folder of the pipeline's upsert state; None if it is in the checkpoint.
+        keys: The folder of the pipeline's upsert state; None if the state is in the checkpoint, or there is none.
     """
 
     plan: Plan
@@ -140,7 +140,7 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state, so it counts all runs.
+            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state: each run must count.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,
@@ -171,6 +171,6 @@ class SinkContext:
             number: The number of the replay.
         """
         table = tables.load_table(self.spark, name)
-        replays = [replay_of(table, name) for name in pipelines] if table is not None else []
+        replays = [replay_of(table, pipeline) for pipeline in pipelines] if table is not None else []
         records = [replay.record for replay in replays if replay is not None]
         return any(r.checkpoint == quarantine and r.batch >= number and not r.aside for r in records)

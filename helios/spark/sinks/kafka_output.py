@@ -15,16 +15,11 @@ from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.sink import KafkaSink
 from helios.sources.kafka.spark.cluster import Cluster, properties
 from helios.sources.kafka.transport import stand_in
-from helios.spark.jvm.sql import quoted, refusal
+from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 
 NESTED = (ArrayType, MapType, StructType, VariantType)
 
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    # Spark's default formats cut microseconds off.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+JSON_OPTIONS = {"ignoreNullFields": "false", **JSON_TIMES}
 """Options of `to_json` with which no null and no digit is lost."""
 
 REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")

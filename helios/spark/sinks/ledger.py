@@ -130,7 +130,8 @@ class Ledger:
         """Looks a batch up in the target; returns its commit, or None if the target lacks the batch.
 
         Raises:
-            LedgerError: The target was rolled back, or the checkpoint and the target disagree.
+            LedgerError: The target was rolled back, its record is lost, or the checkpoint is behind the target.
+            LeaseError: Another checkpoint has driven the pipeline since this one was made.
         """
         record = self.load()
         self._head_at_look_up = self.head()
@@ -369,7 +370,7 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit if the target has it in spite of the error; None if it may be retried; else raises."""
+        """The commit if the target has the batch in spite of the error; None if a retry may write it; else raises."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:

@@ -65,7 +65,7 @@ class ManyTables(Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """The tables that may hold rows of the pipeline, and its quarantine, which may hold all of them."""
+        """The tables that may hold rows of the pipeline, and its quarantine, which may hold all its rows."""
         plan = context.plan
         if not plan.checkpoint:
             return

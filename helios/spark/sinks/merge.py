@@ -137,7 +137,7 @@ def validate_keys(
         The scope of a MERGE with the batch.
 
     Raises:
-        RunError: A key is null or occurs twice, or a version has no order; names a row.
+        RunError: A key is null or occurs twice, or a version has no order; the message shows a row.
     """
     keys = mode.keys
     ordered = mode.upsert is None or mode.order_by is not None

@@ -262,7 +262,7 @@ class MirrorSink(ManyTables):
 
     def _rows_of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         separately = (
-            "leave it out of another mirror, and give it a pipeline of its own: "
+            "start another mirror without this table, and give the table a pipeline of its own: "
             f"Cdc.debezium(...) >> {SINGLE_TABLE_SINK}."
         )
         columns = changes.columns(table)

@@ -25,7 +25,7 @@ class Commit:
         bytes: The size of those files.
         already_committed: Whether the batch was already committed, so that it was not written again.
         retries: The number of commit retries.
-        write_seconds: The seconds that Spark took to write.
+        write_seconds: The seconds that writing the files took.
         commit_seconds: The seconds that the commit took.
         note: A note for the user; empty for none.
     """
@@ -47,7 +47,7 @@ class Conflict:
 
     Attributes:
         error: Iceberg's error; None if there was none.
-        write_seconds: The seconds that Spark took to write.
+        write_seconds: The seconds that writing the files took.
     """
 
     error: Py4JJavaError | None

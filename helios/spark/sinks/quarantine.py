@@ -1,4 +1,4 @@
-"""The quarantine sink: a table of rows that failed an expectation or have an invalid key or route."""
+"""The quarantine sink: a table of bad input, late rows, failed expectations, and rows with an invalid key or route."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COLUMNS = "pipeline string, batch bigint, step string, reason string, position s
 """The columns of a quarantine.
 
 `payload` is the row as JSON. `position` is the source position of its batch. `step` is the text of the step that
-rejected the row; it is empty for an invalid key or route.
+rejected the row, or the source's option, such as `.on_bad_row`; it is empty for an invalid key or route.
 """
 
 USE_OTHER_TABLE = "give .quarantine() a table of another name"

@@ -176,7 +176,7 @@ class RoutedSink(ManyTables):
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
-        if not plan.streaming:  # the look-up in each claimed table compares the inputs, even if it gets no rows now
+        if not plan.streaming:  # the look-up in each claimed table compares the inputs, even in one without new rows
             for sink in filter(None, map(self._claimed_sink, self._claimed())):
                 self._commit_in(sink, batch)
             return

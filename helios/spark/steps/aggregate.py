@@ -16,7 +16,7 @@ from helios.steps.aggregate import Aggregate
 
 def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     if step.window is not None:
-        df = require_time(df, _window_time(df, step), step.window.column, step)  # Spark drops rows without a time
+        df = require_time(df, window_time(df, step), step.window.column, step)  # Spark drops rows without a time
     df, keys = _grouped_by(df, step)
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:
@@ -24,7 +24,7 @@ def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     slide = step.window.slide
     size_text = f"{round(step.window.size * 1000)} milliseconds"
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
-    time = _window_time(df, step)
+    time = window_time(df, step)
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
     bounds, *rest = grouped.columns
@@ -32,7 +32,7 @@ def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     return selected.toDF("window_start", "window_end", *rest)
 
 
-def _window_time(df: DataFrame, step: Aggregate) -> Column:
+def window_time(df: DataFrame, step: Aggregate) -> Column:
     """The time that a window groups by: the column with this name, or else an expression, such as a struct's field."""
     assert step.window is not None
     column = step.window.column

@@ -15,7 +15,7 @@ from helios.spark.steps.steps import AsOfSide, Scope, apply
 
 
 class Built:
-    """A pipeline's rows, and the rows that its expectations rejected.
+    """A pipeline's rows, and the rows that were rejected.
 
     Args:
         df: The rows.

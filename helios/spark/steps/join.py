@@ -179,6 +179,6 @@ def _watermark_column(df: DataFrame, step: Join, side: str) -> StructField:
             where=step.origin,
             fix="drop the time that does not count, before the join."
             if fields
-            else 'write watermark("ts", "10 minutes") in it, before the join.',
+            else f'write watermark("ts", "10 minutes") on the {side} side, before the join.',
         )
     return fields[0]

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from helios.errors import DeclarationError
 from helios.model.flow import Flow
 from helios.plan.typing.late import LateRule
-from helios.spark.jvm.sql import quoted
+from helios.spark.steps.aggregate import window_time
 from helios.spark.steps.dedupe import event_time, watermark_columns
 from helios.spark.steps.steps import Scope, apply, rejected
 from helios.steps.aggregate import Aggregate
@@ -44,10 +44,7 @@ def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
 
 def _time(df: DataFrame, rule: LateRule) -> Column:
     if isinstance(rule.step, Aggregate):
-        assert rule.step.window is not None
-        name = rule.step.window.column
-        column = F.col(quoted(name)) if name in df.columns else F.col(name)
-        return column.cast("timestamp")
+        return window_time(df, rule.step).cast("timestamp")
     fields = watermark_columns(df)
     if len(fields) != 1 or isinstance(fields[0].dataType, StructType):
         raise DeclarationError(
