@@ -25,7 +25,9 @@ class Sample(Step):
         return (f"rand() < {self.fraction}",) if self.seed is None else ()
 
     def text(self) -> str:
-        return f"sample({self.fraction:g})" if self.seed is None else f"sample({self.fraction:g}, seed={self.seed})"
+        # All digits, as a plan's fingerprint is made of this text.
+        fraction = f"{self.fraction:g}" if float(f"{self.fraction:g}") == self.fraction else repr(self.fraction)
+        return f"sample({fraction})" if self.seed is None else f"sample({fraction}, seed={self.seed})"
 
 
 def sample(fraction: float, seed: int | None = None) -> Transform:

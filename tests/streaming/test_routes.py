@@ -108,3 +108,16 @@ def test_a_batch_pipeline_is_found_by_what_it_read_last(world: Any) -> None:
     world.run(pipeline)
     assert world.ids("a.t_z") == [7]
     assert world.ids("a.t_x") == [0, 0, 1, 1]
+
+
+def test_a_branch_of_a_routed_table_keeps_its_record_by_its_stamps(world: Any) -> None:
+    """A record that somebody has removed is that of the branch, not of main."""
+    pipeline = world.source("a.s").incremental() >> world.sink("a.t").route(by="k").branch("b")
+    for ids in ([0, 1], [2, 3]):
+        world.fill("a.s", ids, k="'x'")
+        world.run(pipeline)
+        world.sql(f"ALTER TABLE local.a.t_x UNSET TBLPROPERTIES ('helios.ledger.{world.plan(pipeline).pipeline}')")
+    world.fill("a.s", [4], k="'x'")
+    world.run(pipeline)
+    rows = world.sql("SELECT id FROM local.a.t_x VERSION AS OF 'b' ORDER BY id")
+    assert [row[0] for row in rows] == [0, 1, 2, 3, 4]

@@ -266,3 +266,10 @@ def test_a_table_and_a_folder_followed_together(world: Any) -> None:
     world.fill("a.s", [3])
     world.run(pipeline)
     assert world.ids("a.t") == [1, 2, 3, 10, 11, 12]
+
+
+def test_a_group_column_may_have_the_name_of_sparks_window(world: Any) -> None:
+    world.fill("a.s", range(6), ts=AT, window="id % 2")
+    counted = world.source("a.s") >> window("ts", "1 hour").group_by("window").agg(n="count(*)")
+    world.run(counted >> world.sink("a.t"))
+    assert world.rows("a.t", "window", "n") == {(0, 3): 1, (1, 3): 1}

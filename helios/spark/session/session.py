@@ -144,7 +144,7 @@ def cause(error: Exception, log: Sequence[str]) -> str:
     if errors and "ExceptionInInitializerError" in errors[0]:  # this error does not name its cause
         causes = [line for line in errors if line.startswith("Caused by: ")]
         errors = causes[-1:] or errors
-    return (errors or lines)[0].removeprefix("Caused by: ").strip(" :")
+    return (errors or lines or [type(error).__name__])[0].removeprefix("Caused by: ").strip(" :")
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:

@@ -268,6 +268,13 @@ class AppendLedger(Ledger):
 
     def _refusal(self, batch: Batch, finding: Finding) -> InputError:
         name, plan = self.table.name(), self._plan
+        if finding.verdict is Verdict.STEPS and finding.entry is not None and finding.entry.steps is None:
+            return InputError(
+                f"{name} has or had the rows that {plan.pipeline} made from these inputs, and does not record by which "
+                "steps, or whether a rollback took them: appending them again could double rows; nothing was written.",
+                where=plan.origin,
+                fix=f"look for these rows in {name}: to keep them, read only later inputs, {AGAIN}.",
+            )
         if finding.verdict is Verdict.STEPS:
             return InputError(
                 f"{name} holds the rows that {plan.pipeline} made from these inputs with other steps: "

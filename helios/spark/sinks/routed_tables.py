@@ -48,7 +48,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         _, problems = plan_existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
         if problems:
             raise CheckFailed(problems)
-    ledger = context.ledger(table)
+    ledger = context.ledger(table, sink.branch_name)
     record = ledger.load()
     is_own = record is not None and record.checkpoint == context.checkpoint_id
     if not is_own and (name.text in known or (record is not None and record.position is not None)):

@@ -13,6 +13,9 @@ from helios.spark.steps.dedupe import require_time
 from helios.spark.steps.steps import Scope
 from helios.steps.aggregate import Aggregate
 
+WINDOW = "__helios_window"
+"""The hidden column with the start and the end of a window."""
+
 
 def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     if step.window is not None:
@@ -27,8 +30,9 @@ def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     time = window_time(df, step)
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
-    bounds, *rest = grouped.columns
-    selected = grouped.select(f"{bounds}.start", f"{bounds}.end", *map(quoted, rest))
+    rest = grouped.columns[1:]
+    named = grouped.toDF(WINDOW, *rest)  # by position: a column of the rows may have Spark's name, too
+    selected = named.select(f"{WINDOW}.start", f"{WINDOW}.end", *map(quoted, rest))
     return selected.toDF("window_start", "window_end", *rest)
 
 

@@ -338,6 +338,7 @@ def test_texts_of_steps() -> None:
     )
     assert watermark("ts", "90s").text() == "watermark(ts, 90 s)"
     assert (sample(0.25).text(), sample(1, seed=3).text()) == ("sample(0.25)", "sample(1, seed=3)")
+    assert sample(0.12345671, seed=1).text() == "sample(0.12345671, seed=1)"
     assert explode("a", as_="b").text() == "explode(a, as_=b)"
     assert dedupe("id", within="1h").text() == "dedupe(id, within=1 h)"
 
