@@ -37,8 +37,8 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
     Args:
         body: The body.
         schema: The declared columns; None to accept any JSON.
-        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose
-            name and number fit a new column; "ignore" accepts all fields.
+        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose name a
+            new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
 
     Returns:
