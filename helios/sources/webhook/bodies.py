@@ -113,7 +113,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
             raise Refused(422, f"{name[:100]} occurs twice: names must differ in more than their case")
         seen.add(name.lower())
         if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
-            raise Refused(422, f"{name[:100]} is not a number for a column: {preview(field)}")
+            raise Refused(422, f"{name[:100]} is too large a number for a column: {preview(field)}")
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
