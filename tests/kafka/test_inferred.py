@@ -85,7 +85,7 @@ def test_nothing_to_infer_from_is_told(world: Any, topics: Topics) -> None:
     with pytest.raises(NotFound, match="there is no record yet, from which columns could be inferred"):
         world.run(topics.source(name).value("json").incremental() >> world.sink("a.t"))
     topics.send(name, [b"text", b"[1]", b"{}", None])
-    with pytest.raises(InputError, match="none of the 1,000 records that were sampled is a JSON object with fields"):
+    with pytest.raises(InputError, match=r"none of the sampled records \(up to about 1,000\) is a JSON object"):
         world.run(topics.source(name).value("json").incremental() >> world.sink("a.t"))
     topics.send(name, [{"offset": 1}])
     with pytest.raises(InputError, match="two columns are called 'offset'"):

@@ -118,7 +118,7 @@ def test_where_reading_begins(world: Any, topics: Topics) -> None:
     assert world.ids("a.latest") == [20, 21]
     with pytest.raises(CheckpointError, match="has been followed from latest; the pipeline now says earliest"):
         world.run((source.incremental() >> world.sink("a.latest")).named("a.latest"))
-    with pytest.raises(InputError, match=r"partition 1 of t\d+ is missing: it has 2"):
+    with pytest.raises(InputError, match=r"partition 1 of t\d+ is missing: the topic has 2"):
         world.run((source.start({0: 3}) >> world.sink("a.x")).named("x"))
     with pytest.raises(InputError, match=r"partition 1 of t\d+ has the offsets 0 to 7, and 70 is none of them"):
         world.run((source.start({0: 3, 1: 70}) >> world.sink("a.x")).named("x"))

@@ -83,12 +83,8 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
     if duplicate is None:
         return []
     metadata = next((field for column, field in source.carried if column.lower() == duplicate.lower()), None)
-    fix = f'.metadata(kafka_{metadata}="{metadata}")' if metadata is not None else "name each column once"
-    return [
-        DeclarationError(
-            f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=f"write {fix}."
-        )
-    ]
+    fix = f'write .metadata(kafka_{metadata}="{metadata}").' if metadata is not None else "name each column once."
+    return [DeclarationError(f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=fix)]
 
 
 def _files(source: KafkaConnection) -> list[HeliosError]:

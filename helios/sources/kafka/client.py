@@ -38,7 +38,6 @@ LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-
 """The class of Kafka's clients that logs in, for each mechanism."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

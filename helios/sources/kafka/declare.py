@@ -182,7 +182,10 @@ class KafkaSource(KafkaConnection, Source):
         return self.metadata(**{column: field_name.removeprefix("_") for column, field_name in wanted})
 
     def _with_columns(self) -> Self:
-        """The source with the columns of values and metadata as its schema; None if those of values are unknown."""
+        """The source with a new declared schema: the columns of values and metadata.
+
+        The schema is None if the columns of values are unknown.
+        """
         metadata = [f"`{column.replace('`', '``')}` {METADATA[field_name]}" for column, field_name in self.carried]
         columns = self.values.columns
         return replace(self, declared_schema=", ".join([columns, *metadata]) if columns is not None else None)

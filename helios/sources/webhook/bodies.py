@@ -37,8 +37,8 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
     Args:
         body: The body.
         schema: The declared columns; None to accept any JSON.
-        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose
-            name and number fit a new column; "ignore" accepts all fields.
+        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose name a
+            new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
 
     Returns:
@@ -113,7 +113,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
             raise Refused(422, f"{name[:100]} occurs twice: names must differ in more than their case")
         seen.add(name.lower())
         if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
-            raise Refused(422, f"{name[:100]} is not a number for a column: {preview(field)}")
+            raise Refused(422, f"{name[:100]} is too large a number for a column: {preview(field)}")
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:

@@ -138,8 +138,8 @@ class WebhookSource(Source):
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
 
-        The receiver refuses such deliveries with 422. So a stored delivery can only fail to fit after the declared
-        columns have changed.
+        The receiver refuses such deliveries with 422. So stored deliveries fit, unless the declared columns have
+        changed since.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 

@@ -8,7 +8,7 @@
 | 404, 405 | the path is unknown, or the method is not POST |
 | 413 | the body is larger than allowed |
 | 415 | the Content-Type is not JSON |
-| 422 | the body is not JSON, or does not fit the declared columns |
+| 422 | the body is not JSON, or does not fit the declared columns; or the id of the delivery is too long |
 | 429 | too many bytes wait, because runs do not keep up |
 | 503 | the disk fails, or the receiver is starting or stopping |
 

@@ -1,7 +1,8 @@
 """Stores deliveries on disk, as lines of JSON in segments. Each delivery is durable before it is acknowledged.
 
 A segment has a hidden name until it is full or old enough. Then it is sealed: it gets its final name. So readers of the
-folder only see complete segments. Another file has the ids of its deliveries, to find duplicates after a restart.
+folder only see complete segments. For each sealed segment, another file has the ids of the segment's deliveries, to
+find duplicates after a restart.
 
     orders/
       .lock               the lock of the only receiver

@@ -6,13 +6,15 @@
   helios/start.json                   the starting positions of the followed sources, and how they were declared
   helios/lease.json                   the driver that runs on it
   helios/renamed.json                 the new name of a renamed table. After the move, the former location has only this
-  helios/pins/N.json                  the snapshots that batch N reads, written before the batch
+  helios/pins/N.json                  the snapshots of joined sources that batch N reads, written before the batch
   helios/seen.json                    the newest table metadata that the replicas of a catalog have returned
   helios/tables.json                  the routed and mirrored tables, with their UUIDs
   helios/mirror.json                  the database table of each mirrored table (see mirrored.py)
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
   helios/files/N.columns.json         the columns of the files of source N (see kept_columns.py)
+  helios/columns/N.json               the columns that are inferred for the topics of source N
+  helios/debezium/N.json              the columns and keys of the tables whose changes source N reads
   helios/landed/                      the last batch that was committed to each target (see landings.py)
   helios/again.json                   the batch that `--again` appends a second time (see repeat.py)
   helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
@@ -220,7 +222,7 @@ class Checkpoint:
                 self.files.rename(f"{folder}/{old_name}", f"{folder}/{new_name}")
 
     def clear(self) -> None:
-        """Deletes all progress; the identity and the lease stay."""
+        """Deletes all progress. What stays is no progress: for example the identity, the lease and inferred columns."""
         for name in (*SPARK_LOGS, *PROGRESS, "helios/tables.json", FILES, KEYS):
             self.files.delete(name)
 
@@ -337,10 +339,10 @@ class Checkpoint:
     def write_start(self, starts: Sequence[StartEntry] | Starts) -> None:
         self.files.write("helios/start.json", json.dumps(list(starts)))
 
-    # routed tables
+    # routed and mirrored tables
 
     def tables(self) -> dict[str, str]:
-        """The UUIDs of the routed tables that this checkpoint has claimed, by table name."""
+        """The UUIDs of the routed or mirrored tables that this checkpoint has claimed, by table name."""
         return dict(json.loads(self.files.read("helios/tables.json") or "{}"))
 
     def write_tables(self, tables: Mapping[str, str]) -> None:
@@ -362,9 +364,10 @@ class Checkpoint:
     # pins
 
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
-        """The snapshots and states of the joined sources that a batch reads; None if none are recorded for the batch.
+        """The pins of the joined sources that a batch reads; None if none are recorded for the batch.
 
-        The keys are the numbers of the sources in the plan.
+        Source N of the plan has the key "N" and the id of its snapshot; the id is None for an empty table. A source
+        without snapshots has the key "state of N", and the JSON of the entry that identifies its content.
         """
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None

@@ -70,5 +70,5 @@ class Landings:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self._checkpoint.location}/{self._file} is damaged ({error}).",
-                fix="restore the file from a backup, or delete it: Helios then compares the target's own record alone.",
+                fix="restore the file from a backup, or delete it: Helios then relies on the target's record alone.",
             ) from error

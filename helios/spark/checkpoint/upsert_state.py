@@ -115,7 +115,7 @@ class UpsertState:
                 self.forget(int(number))
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state before a batch: each key's newest order, and whether the key was deleted; None for no state.
+        """The state before a batch: each key's newest order, and whether the key was deleted; None without a state.
 
         Args:
             spark: The session.

@@ -32,7 +32,10 @@ class BatchKeys:
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """An expression that matches exactly the rows with a key of the batch; None if Iceberg cannot express it."""
+        """An expression that matches exactly the rows with a key of the batch.
+
+        It is None if there are too many keys or no key, or if Iceberg cannot express one of them.
+        """
         keys = self._collect() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None

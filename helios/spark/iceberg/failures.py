@@ -86,7 +86,8 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         plan: The pipeline; the message names it.
 
     Returns:
-        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError` whose cause is the error.
+        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError`. The error is its cause,
+        unless Spark's analyzer raised the error.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)

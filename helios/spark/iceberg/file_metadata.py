@@ -26,8 +26,8 @@ FOOTERS_PER_CALL = 512
 """The number of footers that one JVM call reads. The check ends at the first bad file, which saves further calls."""
 
 _REPORTERS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
-"""The Java objects that read the manifests of targets, by application, table and columns. Each object remembers which
-manifests it has read."""
+"""The Java objects that read the manifests of targets, by application, table and columns. Each object remembers the
+manifests and snapshots in which it has found no nulls."""
 
 
 class Leaf(NamedTuple):
@@ -85,9 +85,9 @@ def null_counts(
 
 
 def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> ReadManifests:
-    """Reads those manifests of a snapshot that this process has not read yet.
+    """Reads those manifests of a snapshot of which this process does not know yet that they list no nulls.
 
-    No manifest is read if all commits since the last snapshot that was read are Helios's own.
+    No manifest is read if all commits since a snapshot that had no nulls are Helios's own, under the current schema.
     """
     key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(columns))
     if key not in _REPORTERS:

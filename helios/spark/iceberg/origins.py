@@ -51,7 +51,8 @@ def _source(error: BaseException, plan: Plan) -> Origin:
     named_in_message = [read for read in plan.reads if read.name in str(error)]
     if not named_in_message:
         return plan.origin
-    return max(named_in_message, key=lambda read: len(read.name)).source.origin  # it may contain a shorter name
+    # The longest name, since a shorter one may occur in the message only as a part of it.
+    return max(named_in_message, key=lambda read: len(read.name)).source.origin
 
 
 def _read_plan(frame: FrameType) -> ReadPlan | None:

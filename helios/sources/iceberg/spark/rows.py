@@ -59,9 +59,9 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 
 
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source with the snapshots that it names resolved.
+    """The source, with the ids of the snapshots that it declares by an id, a time, a branch or a tag.
 
-    The compiler resolves them if the table exists when the pipeline is compiled. Otherwise they are resolved here.
+    The compiler finds the ids if the table exists when the pipeline is compiled. Otherwise they are found here.
 
     Raises:
         InputError: A snapshot that the source names does not exist.

@@ -52,7 +52,7 @@ def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
 
 
 def has_snapshot(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
-    """True if a table still has a snapshot."""
+    """True if a table still has a snapshot; also for None, the pin of an empty table."""
     return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
 
 

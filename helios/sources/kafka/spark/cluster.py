@@ -30,7 +30,6 @@ OLDEST_TIMEOUT = 2.0
 """The seconds to wait for the oldest unread records, whose timestamps determine the lag."""
 
 UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
-
 LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 PERMISSION_ERRORS = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
 """The classes of Java exceptions: for an unknown topic, a failed login, and a missing permission."""
@@ -288,7 +287,7 @@ class Cluster:
             what = f"{self._brokers} refuse the connection: {reason}."
             fix = "check .sasl(...) and .tls(...) against the listener of that port."
         elif refusal is not None:
-            what = f"{self._brokers} do not permit it: {reason}."
+            what = f"{self._brokers} do not permit the request: {reason}."
             fix = "give the principal DESCRIBE and READ on the topics."
         elif innermost == "ConfigException" and "bootstrap urls" in message:
             what = f"no host of {self._brokers} is known ({message})."

@@ -77,13 +77,13 @@ class InferredColumns:
         columns = kafka_rows.inferred(records, source)
         if not columns.fields:
             raise InputError(
-                f"{source.label()}: none of the {source.values.sample:,} records that were sampled is a JSON object "
-                "with fields, from which columns could be inferred.",
+                f"{source.label()}: none of the sampled records (up to about {source.values.sample:,}) is a JSON "
+                "object with fields, from which columns could be inferred.",
                 where=source.origin,
                 fix='declare the columns: value("json", schema="id bigint, name string").',
             )
         self._context.observer.noted(
-            f"{source.label()}: columns inferred from about {source.values.sample:,} records: "
+            f"{source.label()}: columns inferred from up to about {source.values.sample:,} records: "
             f"{ddl(self._context.spark, columns)}"
         )
         return columns

@@ -14,9 +14,8 @@ from helios.sources.kafka.values import Registry
 MOST_SHOWN = 5
 """A check names at most this many partitions or topics."""
 
-CHECK_TIMEOUTS = {"default.api.timeout.ms": "6000", "request.timeout.ms": "5000"}
-"""The timeouts of the clients. They are shorter than the doctor's wait (`catalog.probe.PROBE_SECONDS`), so
-that Kafka's own error is shown."""
+CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
+"""The timeouts of the clients, which are no longer than the doctor waits for a check (`PROBE_SECONDS`)."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:

@@ -137,12 +137,12 @@ class KafkaReader(SpanSource):
         partitions = set(range(len(log.latest)))
         wrong = sorted(partitions ^ set(offsets))
         if wrong:
-            missing, unknown = f"partition {wrong[0]} of {name} is missing", f"{name} has no partition {wrong[0]}"
-            problem = missing if wrong[0] in partitions else unknown
+            missing = f"the offset of partition {wrong[0]} of {name} is missing"
+            problem = missing if wrong[0] in partitions else f"{name} has no partition {wrong[0]}"
             raise InputError(
-                f"start({self._source.beginning}): {problem}: it has {counted(len(partitions), 'partition')}.",
+                f"start({self._source.beginning}): {problem}: the topic has {counted(len(partitions), 'partition')}.",
                 where=self._source.origin,
-                fix="give an offset for each of its partitions.",
+                fix="give one offset for each partition of the topic.",
             )
         bad = next((n for n in sorted(partitions) if not log.earliest[n] <= offsets[n] <= log.latest[n]), None)
         if bad is not None:

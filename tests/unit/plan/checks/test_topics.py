@@ -51,7 +51,7 @@ def test_the_plan_of_a_topic(planned: Callable[[Any], Plan]) -> None:
             ORDERS.value("string").metadata("key", value="topic"),
             "two columns are called 'value'. Fix: write .metadata(",
         ),
-        (ORDERS.value("json", schema="a int, A int"), "two columns are called 'A'. Fix: write name each column once"),
+        (ORDERS.value("json", schema="a int, A int"), "two columns are called 'A'. Fix: name each column once"),
         (ORDERS.value("json", schema="a itn"), "'int'"),
         (ORDERS.sasl("PLAIN", "me", "pw"), 'sasl("PLAIN") to broker:9092 without TLS: anyone'),
         (ORDERS.tls("nowhere.pem"), "tls(ca='nowhere.pem'): there is no such file"),
