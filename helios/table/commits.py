@@ -48,8 +48,8 @@ class Commit:
         steps: The fingerprint of the pipeline's steps.
         version: The version of Helios; None without such a stamp.
         plan: The plan of these steps; None if no checkpoint has it.
-        before: The position of the pipeline's previous commit; None if there is none or it has expired, and for a
-            backfill, which reads from the beginning.
+        before: The position of the previous commit under the same name of the pipeline; None if there is none or it
+            has expired, and for a backfill, which reads from the beginning.
         redone: The snapshot whose rows a backfill replaced by this commit; None for any other commit.
         instead: The table or folder that a backfill read in place of the source (`--from`); None if it read the source.
     """
@@ -99,7 +99,7 @@ class Commit:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The part `(start, end]` of each source that the batch read; the start is None if it is unknown."""
+        """The part `(start, end]` of each source that the batch read; the start is None where `before` has none."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}
         entries = (self.position or {}).get("sources") or ()
         whole = self.repairs is not None and self.redone is None

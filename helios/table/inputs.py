@@ -55,7 +55,7 @@ class Digest:
 Input: TypeAlias = State | Range | Digest
 
 SEVERAL = Digest("")
-"""A placeholder for the other inputs of a batch whose ranges were joined with those of another batch."""
+"""A placeholder for the inputs that an entry for several batches does not keep."""
 
 
 # from a recorded position

@@ -81,7 +81,10 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], locations
 
 
 def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """Returns the last lag that a run computed, for a kind of source whose lag only a run can compute."""
+    """Returns the last lag that a run computed, and adds its time to `notes`; None if no run has kept one.
+
+    This is the `lag` of a kind of source whose lag only a run can compute.
+    """
     locations = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     seen = last_seen(pipeline, entry.source, view.places, locations)
     if seen is None:

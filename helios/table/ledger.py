@@ -33,7 +33,7 @@ class Record:
         batch: The batch's number in that checkpoint; -1 before the first.
         position: The input of the batch, as in `helios.position`.
         snapshot: The snapshot that added the batch. For a discarded batch, the snapshot of the last batch in main;
-            before the first batch of a checkpoint, the state after which the checkpoint continues.
+            before the first batch of a checkpoint, the snapshot after which the checkpoint continues.
         sequence: That snapshot's sequence number.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
@@ -194,8 +194,8 @@ def parse(text: str, key: str, table: str) -> Record:
         ) from error
     if record is None:
         raise LedgerError(
-            f"the ledger record {key} of {table} was written by a newer Helios (its version is {version}, ours "
-            f"{VERSION}).",
+            f"the ledger record {key} of {table} was written by a newer Helios (the record has version {version}, and "
+            f"this Helios reads up to {VERSION}).",
             fix="upgrade helios.",
         )
     return record

@@ -88,7 +88,7 @@ def retention(
         DeclarationError: A value is invalid.
     """
     if retain_last is not None and (isinstance(retain_last, bool) or not isinstance(retain_last, int)):
-        raise DeclarationError(f"retain_last={retain_last!r} is not a number.", where=caller())
+        raise DeclarationError(f"retain_last={retain_last!r} is not a whole number.", where=caller())
     if retain_last is not None and retain_last < 1:
         raise DeclarationError(
             f"retain_last={retain_last}: the current snapshot always stays.", where=caller(), fix="write 1 or more."

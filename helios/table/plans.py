@@ -73,7 +73,7 @@ class KeptPlan:
 
 
 def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Restores a plan that an early version of Helios has kept with the changes of its run.
+    """Returns a plan as it was compiled. An early version of Helios kept it as its run had changed it.
 
     Examples:
         >>> _compiled({"target": {"table": "a.t", "mode": "the groups of country"}})
@@ -96,7 +96,7 @@ def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any
 
     Args:
         plan: The plan as JSON values.
-        state: The texts on which the state in the pipeline's checkpoint depends.
+        state: The steps and sources on which the state in the pipeline's checkpoint depends, as text.
 
     Examples:
         >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
@@ -113,7 +113,7 @@ def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
-    """The plan of the last run of a checkpoint; None if none is kept.
+    """The plan of the last run of a checkpoint; None if none is kept, or it cannot be parsed.
 
     Args:
         location: The checkpoint.

@@ -57,8 +57,8 @@ class DiscardedBatch:
         batch: Its number.
         tag: The tag under which the batch stays readable.
         snapshot: Its snapshot.
-        rows: The rows that it added.
-        quarantined: The number of its rows that were deleted from its quarantine.
+        rows: The rows that it added; 0 if `again`.
+        quarantined: The number of its rejected rows that were deleted from the pipeline's quarantine.
         again: Whether an earlier call has already discarded the batch.
     """
 
@@ -234,7 +234,8 @@ def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> Disc
 def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table) -> int:
     """Deletes the rows of a discarded batch from the quarantine of its pipeline; returns their number.
 
-    The rows stay readable under a tag with the name of the batch's own tag. A second call finds no rows.
+    The rows stay readable under a tag of the quarantine that has the same name as the batch's tag in the target. A
+    second call finds no rows.
 
     Args:
         target: The target of the pipeline.

@@ -199,7 +199,7 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
         parents: The parent of each retained snapshot of the table.
 
     Returns:
-        Ids of retained snapshots; none when the reader's last snapshot is no longer in the history.
+        Ids of retained snapshots; none when neither the reader's last snapshot nor a child of it is retained.
     """
     if reader.snapshot is None:
         return frozenset(parents)
@@ -271,7 +271,8 @@ def _identity(folder: Folder) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/identity.json: {error!r}") from error
     if version > VERSION:
-        raise _unreadable(folder, f"it was written by a newer Helios (its version is {version}, ours {VERSION})")
+        why = f"it was written by a newer Helios (it has version {version}, and this Helios reads up to {VERSION})"
+        raise _unreadable(folder, why, "upgrade helios.")
     return known
 
 
@@ -347,12 +348,14 @@ def _foreign(folder: Folder, wanted: _FollowedTable) -> Reader:
     snapshots = [position.snapshot for _, position in positions if position.snapshot in wanted.snapshots]
     if len(snapshots) != 1:
         count_text = "no snapshot" if not snapshots else "several snapshots"
-        raise _unreadable(folder, f"its last committed batch names {count_text} of {wanted.name}")
+        why = f"its last committed batch names {count_text} of {wanted.name}"
+        raise _unreadable(folder, why, "leave it out, or give the checkpoint of a stream that reads this table once.")
     return Reader(folder.location, folder.location, snapshots[0])
 
 
-def _unreadable(folder: Folder, why: str) -> CheckpointError:
+def _unreadable(
+    folder: Folder, why: str, fix: str = "restore it from a backup, or delete the folder when its pipeline is gone."
+) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint {folder.location} of a reader cannot be read: {why}; nothing was expired.",
-        fix="restore it from a backup, or delete the folder when its pipeline is gone.",
+        f"the checkpoint {folder.location} of a reader cannot be read: {why}; nothing was expired.", fix=fix
     )

@@ -66,7 +66,7 @@ class Table:
     # reading
 
     def snapshots(self) -> list[Snapshot]:
-        """The retained snapshots of all branches, oldest first."""
+        """All retained snapshots, of any branch or of none, oldest first."""
         return sorted(
             (as_snapshot(raw) for raw in self.iceberg.metadata.snapshots), key=lambda snapshot: snapshot.timestamp
         )

@@ -134,7 +134,9 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 
 
 def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns that identify a row in two states, as the later state names them; empty if none are declared.
+    """Returns the columns that identify a row in two states, as the later state names them.
+
+    They are empty if none are named or declared, or if the states cannot be compared by the declared ones.
 
     Args:
         before: The earlier state.

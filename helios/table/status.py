@@ -38,13 +38,15 @@ class Status:
         snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
-        behind: The number of unread snapshots of its sources; None if unknown, as for files.
+        behind: The number of unread snapshots of its source tables; None if unknown, or without such a source.
         seconds: The age of the oldest unread snapshot, file or record.
-        behind_files: The number of unread files of its folders; None if unknown, as for tables.
+        behind_files: The number of unread files of its folders; None if unknown, or without such a source.
         behind_bytes: The total size of these files.
-        behind_records: The number of unread records of its topics when its run last looked; None for other sources.
-        files: The data files of the table.
-        small: The data files below half of the target file size.
+        behind_records: The number of unread records of its topics when its run last looked; None if unknown, or without
+            such a source.
+        files: The number of data files of the table.
+        small: The number of data files below half of the target file size; one that is the only such file of its
+            partition does not count.
         audit: The batch that has not passed its audit yet.
         aside: The discarded batches, whose rows main never had.
         notes: Further remarks.

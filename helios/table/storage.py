@@ -34,7 +34,7 @@ class Folder:
     Args:
         location: A URI or a path.
         properties: PyIceberg's properties, which open the storage.
-        owner: The owner of the folder, for messages.
+        owner: The part of the configuration that names the folder, such as "catalog gold"; for messages.
     """
 
     def __init__(self, location: str, properties: Mapping[str, str], owner: str = "") -> None:
@@ -144,9 +144,10 @@ class Folder:
 
     def _unreadable(self, error: Exception) -> RunError:
         owner = f" of {self._owner}" if self._owner else ""
+        otherwise = f", or remove {self._owner} from the configuration" if self._owner else ""
         return RunError(
             f"{self.location}{owner} cannot be read: {' '.join(str(error).split())}.",
-            fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
+            fix=f"check that the storage can be reached from here{otherwise}.",
         )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = hidden
 
+DECLARED = 'as in lake.table("shop.orders", "id bigint, ...") or Files.source(..., schema="id bigint, ...").'
+"""The end of a fix: how a test, or the source of a script, declares columns."""
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 FLOAT_DIGITS, DIGITS = 6, 12
 """The significant digits with which floats and doubles are compared. Their sums depend on the order of the rows."""
@@ -245,7 +247,7 @@ def _arrow(column: Column) -> pa.DataType:
     except KeyError:
         raise InputError(
             f"column {column.name!r}: a test cannot create a column of type {column.type}.",
-            fix='declare another type: lake.table("shop.orders", "id bigint, ...").',
+            fix=f"declare another type, {DECLARED}",
         ) from None
 
 
@@ -290,7 +292,7 @@ def inferred(rows: Sequence[Mapping[str, Any]], rows_name: str) -> Schema:
     if untyped_column is not None:
         raise InputError(
             f"{rows_name}: the type of column {untyped_column.name!r} is not clear from its values.",
-            fix='declare the columns: lake.table("shop.orders", "id bigint, ...").',
+            fix=f"declare the columns, {DECLARED}",
         )
     return schema
 

@@ -41,7 +41,8 @@ class Way:
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn, and replays the batch.
+        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn, and whether the batch is
+            then replayed.
         twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 

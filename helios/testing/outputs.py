@@ -31,7 +31,7 @@ def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]
         topics: The topics of the lake.
 
     Raises:
-        InputError: A record of the topic was not written by this pipeline.
+        InputError: A record of the topic is not a JSON object, or does not fit the columns: another program wrote it.
     """
     sink = plan.write.sink
     if isinstance(sink, KafkaSink):

@@ -29,7 +29,7 @@ class Topics:
     """The topics of a lake.
 
     Attributes:
-        broker: The address of the broker that the lake replaces.
+        broker: The made-up address under which sources read the lake's topics; no broker has it.
         logs: The records, by topic and partition.
         changes: The number of database changes fed so far.
     """

@@ -24,7 +24,8 @@ class Address:
         host: The address of this machine on which the page is served.
         port: The port; 0 takes a free one.
         token: The token that requests must send.
-        guarded: Whether every request needs the token. Otherwise only the stop of a run and rejected rows need it.
+        guarded: Whether every request for facts needs the token. Otherwise only the stop of a run and rejected rows
+            need it. The page's own files never need it.
     """
 
     host: str

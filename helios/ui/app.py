@@ -222,7 +222,7 @@ def _plain(value: object) -> Any:
 
 
 class _HostCheck:
-    """Refuses requests whose Host header is not a name of this machine, unless all requests need the token.
+    """Refuses requests whose Host header is not a name of this machine, unless every request for facts needs the token.
 
     Otherwise a page of another origin could read the facts through a name of its own that it resolves to this machine
     (DNS rebinding).

@@ -109,7 +109,7 @@ class TableFacts:
         format: The format version.
         committed: The time of the last commit.
         changed: How often the columns have changed, according to the metadata.
-        small: The number of data files below half of the target file size; None if they were not counted.
+        small: The number of small files, as in `helios.table.status.Status`; None if they were not counted.
         advice: How to shorten the history; None if it is short.
         quarantine: Whether the table is a quarantine.
     """

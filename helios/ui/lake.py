@@ -32,7 +32,7 @@ from helios.ui.history import (
 )
 
 STATUS_EVERY = 5.0
-"""The seconds between two reads of the status of the pipelines that write a table."""
+"""The seconds between two reads of the status of the pipelines that write a table, while the table does not change."""
 REQUESTED_EVERY = 1.0
 """The minimum seconds between two reads that are caused by requests for unknown commits."""
 
@@ -125,7 +125,7 @@ class Lake:
         if count > 0:
             self._wake.set()
 
-    # reads of the page
+    # called by the page
 
     def tables(self) -> list[TableFacts]:
         return [loaded.facts for loaded in list(self._loaded.values())]
@@ -240,7 +240,7 @@ class Lake:
             self.was_read = True
 
     def _read(self, table: Table, view: View) -> list[TimelineEntry]:
-        """Reads a table if it has changed, and its status if that is due. Returns the new commits."""
+        """Reads a table if it has changed, and then, or if it is due, its statuses. Returns the new commits."""
         loaded, new = self._loaded.get(table.name), list[TimelineEntry]()
         if loaded is None or loaded.table.iceberg.metadata_location != table.iceberg.metadata_location:
             all_commits = commits(table)

@@ -11,7 +11,7 @@ from helios.ui.app import COMPARE_SECONDS, Application
 from helios.ui.facts import Facts
 
 LAST_FACTS_SECONDS = 2
-"""The seconds that a stopping server has to send the last facts."""
+"""The time limit in seconds within which a stopping server sends the last facts."""
 
 
 class Server:

@@ -115,7 +115,8 @@ class Identity:
             ) from error
         if version > VERSION:
             raise CheckpointError(
-                f"the checkpoint {location} was written by a newer Helios (its version is {version}, ours {VERSION}).",
+                f"the checkpoint {location} was written by a newer Helios (it has version {version}, and this Helios "
+                f"reads up to {VERSION}).",
                 fix="upgrade helios.",
             )
         return identity
