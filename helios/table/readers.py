@@ -186,7 +186,7 @@ def _checkpoints_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
 
 def _opened(location: str, places: Sequence[Warehouse]) -> Folder:
     """Opens a checkpoint with the properties of the warehouse that contains it, or else of the first warehouse."""
-    containing = [place for place in places if location.startswith(place.uri)]
+    containing = [place for place in places if location.startswith(f"{place.uri.rstrip('/')}/")]
     candidates = [*containing, *places]
     return Folder(location, candidates[0].properties if candidates else {})
 

@@ -115,11 +115,15 @@ def _quarantined(table: Table, pipeline: str) -> Status | None:
 
 
 def _lost_replay(table: Table, pipeline: str, branch: str | None) -> Iterator[str]:
-    """A note if a table no longer has the last replay of a pipeline's quarantine."""
+    """A note if a table no longer has the last replay of a pipeline's quarantine, or if its record is damaged."""
     key = LEDGER + pipeline + REPLAY
     text = table.iceberg.metadata.properties.get(key)
     if text is not None:
-        lost = _lost(table, parse(text, key, table.name), branch)
+        try:
+            lost = [*_lost(table, parse(text, key, table.name), branch)]
+        except LedgerError as error:
+            yield error.what
+            return
         yield from (note.replace("batch", "replay", 1) for note in lost if note.startswith("rolled back"))
 
 

@@ -154,6 +154,20 @@ def test_a_branch_is_followed_and_main_is_not(world: Any) -> None:
         world.run(pipeline)
 
 
+@pytest.mark.promise("time-travel")
+def test_a_tag_of_a_branch_is_read_once(world: Any) -> None:
+    world.fill("a.s", [1])
+    table = world.catalog.load("a.s")
+    table.branch("b")
+    world.sql("INSERT INTO local.a.s.branch_b VALUES 2")
+    world.catalog.load("a.s").tag("vb", world.catalog.load("a.s").branches()["b"])
+    world.sql("INSERT INTO local.a.s.branch_b VALUES 3")
+    world.fill("a.s", [4])
+    for name, ids in (("vb", [1, 2]), ("b", [1, 2, 3]), ("main", [1, 4])):
+        world.run(world.source("a.s").at_ref(name) >> world.sink(f"a.{name}"))
+        assert world.ids(f"a.{name}") == ids, name
+
+
 @pytest.mark.promise("overwrites")
 @pytest.mark.short
 def test_overwrites_and_deletes_stop_a_reader_or_are_skipped(world: Any) -> None:

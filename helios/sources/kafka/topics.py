@@ -120,7 +120,7 @@ class Range:
     end: int
 
     def __len__(self) -> int:
-        return self.end - self.start
+        return max(0, self.end - self.start)  # a truncated log ends before the next record
 
 
 class RecordsLost(LedgerError):
@@ -154,16 +154,17 @@ def empty_ranges(position: TopicsPosition) -> list[Range]:
     ]
 
 
-def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log]) -> None:
+def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log], *, skips: bool = False) -> None:
     """Refuses topics that were deleted or recreated since a position, or that have lost records.
 
     Args:
         position: The position.
         wanted: The records to read; they may be empty ranges, see `empty_ranges`.
         logs: The current logs of the topics.
+        skips: Whether deleted records may be skipped.
 
     Raises:
-        RecordsLost: A topic is gone or was recreated, or records were deleted.
+        RecordsLost: A topic is gone or was recreated, its log was truncated, or records were deleted.
     """
     for name, topic in sorted(position.topics.items()):
         log = logs.get(name)
@@ -178,11 +179,13 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
                 f"{_listed(topic.offsets)}.",
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
             )
-    _verify_records(list(wanted), logs)
+    parts = list(wanted)
+    if not skips:
+        _refuse_deleted(parts, logs)
+    _refuse_truncated(parts, logs)
 
 
-def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
-    """Refuses ranges whose records were deleted, or that exceed the log of their partition."""
+def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     deleted = [part for part in wanted if part.start < logs[part.topic].earliest[part.partition]]
     if deleted:
         first = deleted[0]
@@ -194,6 +197,9 @@ def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
             fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to continue "
             'without the deleted records, declare .on_missing("skip").',
         )
+
+
+def _refuse_truncated(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     short = next((part for part in wanted if part.end > logs[part.topic].latest[part.partition]), None)
     if short is not None:
         raise RecordsLost(

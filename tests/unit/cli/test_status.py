@@ -340,6 +340,11 @@ def test_a_damaged_record_hides_no_other(cli: Run, shop: tuple[Table, Table]) ->
     broken, well = json.loads(cli("status", "--json").stdout)
     assert (broken["batch"], well["batch"]) == (None, 0)
     assert "the ledger record helios.ledger.broken of local.shop.orders is damaged" in broken["notes"][0]
+    with orders.iceberg.transaction() as change:
+        change.set_properties({f"helios.ledger.{well['pipeline']}.replay": "{"})
+    _, well = json.loads(cli("status", "--json").stdout)
+    assert well["batch"] == 0
+    assert f"{well['pipeline']}.replay of local.shop.orders is damaged" in " ".join(well["notes"])
 
 
 def test_a_catalog_that_is_away_hides_no_other(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:

@@ -89,3 +89,10 @@ def test_what_is_lost(logs: dict[str, Log], message: str) -> None:
 def test_what_was_read_may_be_deleted() -> None:
     verified(AT, t=Log("a", (5, 7), (5, 7)))
     verify(AT, [], {"t": Log("a", (100, 100), (100, 100))})
+
+
+def test_deleted_records_may_be_skipped_and_a_truncated_log_may_not() -> None:
+    verify(AT, empty_ranges(AT), {"t": Log("a", (8, 0), (9, 9))}, skips=True)
+    with pytest.raises(RecordsLost, match="its log was truncated"):
+        verify(AT, empty_ranges(AT), {"t": Log("a", (0, 0), (9, 6))}, skips=True)
+    assert ranges(AT, advance(AT, {"t": Log("a", (0, 0), (3, 9))}, skips=True)) == [Range("t", 1, 7, 9)]

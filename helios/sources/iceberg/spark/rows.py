@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helios.model.columns import CHANGE_COLUMNS, POSITION
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import settle
+from helios.sources.iceberg.history import MAIN, settle
 from helios.sources.iceberg.offsets import SnapshotRange
 from helios.sources.iceberg.spark.changelog import read_changes, state_as_changes
 from helios.sources.iceberg.spark.snapshot import (
@@ -79,7 +79,9 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     read = settled(read)
     if read.span is not None:
         return read.span[1]
-    if read.state is not None and read.branch is None:
+    at = _source(read).at
+    names_branch = at is not None and at.call == "at_ref" and str(at.point) == (read.branch or MAIN)
+    if read.state is not None and not names_branch:  # not the head: a tag may be in a branch
         return read.state
     return head(spark, read)
 

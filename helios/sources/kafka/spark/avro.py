@@ -79,9 +79,15 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
         where: The line that declares the source.
 
     Raises:
-        InputError: The schemas of several topics differ.
+        InputError: The schemas of several topics differ, or there is no topic.
         HeliosError: The registry does not answer, or does not know the subject.
     """
+    if registry.subject is None and not topics:
+        raise InputError(
+            "no topic matches the pattern, so its schema is unknown.",
+            where=where,
+            fix='create a topic, or declare value("avro", schema=...).',
+        )
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in topics]
     schemas = {subject: latest(registry, subject, where).schema for subject in subjects}
     first = subjects[0]

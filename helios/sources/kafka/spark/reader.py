@@ -157,10 +157,10 @@ class KafkaReader(SpanSource):
         """The current logs of the topics, including new topics that match the pattern."""
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
-    def _verify(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
+    def _verify(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log], *, skips: bool = False) -> None:
         """Calls `verify`, and adds the line of the source to its error."""
         try:
-            verify(at, wanted, logs)
+            verify(at, wanted, logs, skips=skips)
         except RecordsLost as problem:
             raise RecordsLost(problem.what, where=self._source.origin, fix=problem.fix) from None
 
@@ -172,7 +172,7 @@ class KafkaReader(SpanSource):
     def latest(self, after: Position) -> Position:
         at = TopicsPosition.parse(after)
         logs = self._frozen if self._frozen is not None else self._logs(at)
-        self._verify(at, [] if self._skips else empty_ranges(at), logs)
+        self._verify(at, empty_ranges(at), logs, skips=self._skips)
         trigger = self.context.plan.trigger
         end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
         self._note_skipped(deleted_ranges(at, logs))
