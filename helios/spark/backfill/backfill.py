@@ -380,7 +380,7 @@ class Backfill:
             return self._repair_slices(replace(repair, ledger=ledger, verify=verify), state, ledger)
 
     def _backfill_start(self) -> BackfillStart:
-        """Begins this backfill or resumes it; to be called after the filter and the sources were read."""
+        """The object that begins or resumes this backfill; to be created after the filter and the sources were read."""
         edges = self._edges
         # If newer batches end the backfill, it may be resumed only at the same batch.
         batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.bars_batches else []

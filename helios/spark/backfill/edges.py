@@ -102,7 +102,7 @@ class Edges:
             head: The target's current snapshot.
 
         Raises:
-            InputError: Rows may have moved; names the columns that may differ, and counts the rows outside.
+            InputError: Rows may have moved, and there are rows outside of the filter.
         """
         self.batch_at_start = live_position.batch
         expired = self._expired(head)
@@ -126,9 +126,10 @@ class Edges:
             stored, computed = self._outside(present) if present is not None else 0, self._outside(rows)
             if stored or computed:
                 raise InputError(
-                    f"rows may have moved over the edge of {self.where}, and would be gone or there twice: {why}. "
-                    f"Outside of it are {counted(stored, 'row')} of the table, and {counted(computed, 'row')} that the "
-                    "script gives now; nothing was written.",
+                    f"rows may have moved into or out of {self.where}, and would be lost or stored twice: {why}. So "
+                    "the filter must select all rows, and some are outside of it. There, the table has "
+                    f"{counted(stored, 'row')}, and the current script computes {counted(computed, 'row')}; nothing "
+                    "was written.",
                     where=self.plan.origin,
                     fix=f"write a --where that covers all rows, nulls too, or that names a column which is computed as "
                     f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row over this edge.",
@@ -145,10 +146,11 @@ class Edges:
         if not self.bars_batches or live_position.batch == self.batch_at_start or self._runs_same_steps(live_position):
             return
         raise InputError(
-            f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile by the steps with which it runs, "
-            "and the script as it is may put its rows into other slices; the slices before this one are repaired.",
+            f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile with the steps of its running "
+            "script, and the current script may put the rows of this batch into other slices; the slices before this "
+            "one are repaired.",
             where=self.plan.origin,
-            fix="stop the pipeline, or start it again with the script as it is, and start the backfill again; or pass "
+            fix="stop the pipeline, or restart it with the current script, and start the backfill again; or pass "
             f"{ROWS_STAY_OPTION} if the fixed script moves no row from one slice to another.",
         )
 

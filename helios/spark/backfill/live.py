@@ -173,7 +173,7 @@ class LivePipeline:
         if starts and (all(map(_is_beginning, starts)) or self._only_checkpoint(live_position, table)):
             return starts
         raise InputError(
-            f"where {self._plan.pipeline} has first begun to read is not known any more, as it has gone on with "
+            f"it is no longer known where {self._plan.pipeline} first began to read, because it has gone on with "
             "a new checkpoint, or its first commits have expired; nothing was written.",
             where=self._plan.origin,
             fix=other_rows_fix(self._plan),

@@ -215,7 +215,7 @@ def _adding_fix(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
 def _lost_error(plan: Plan, read: ReadPlan, error: HeliosError) -> InputError:
     reason = error.what.rstrip(".")
     return InputError(
-        f"{read.name} does not hold any more what the backfill asks for: {reason}; nothing was written.",
+        f"{read.name} no longer has the rows that the backfill needs: {reason}; nothing was written.",
         where=read.source.origin,
         fix=other_rows_fix(plan),
     )

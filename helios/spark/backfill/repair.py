@@ -97,26 +97,15 @@ def repair_slice(
         if stopping():
             return None
         if again + 1 < TRIES:
-            note(f"{slice.name}: rows came for it, done again ({nth(again + 2)} time)")
+            note(f"{slice.name}: new rows arrived while it was being repaired; starting attempt {again + 2}")
         if again + 1 == MANY_TRIES:
-            note(f"{slice.name}: rows come for it faster than it is done: {SLOWER}")
+            note(f"{slice.name}: new rows arrive faster than it can be repaired: {SLOWER}")
         time.sleep(min(LONGEST, SHORTEST * 2**again))
     raise RunError(
-        f"{slice.name} of {repair.table} was done {TRIES} times, and each time somebody committed into it{why}; "
-        "nothing of it was written.",
-        fix=f"{SLOWER}, and start the backfill again: it goes on with this slice.",
+        f"{slice.name} of {repair.table} was attempted {TRIES} times, and each time another writer committed into it"
+        f"{why}; nothing of it was written.",
+        fix=f"{SLOWER}, and start the backfill again: it resumes with this slice.",
     )
-
-
-def nth(number: int) -> str:
-    """An ordinal number.
-
-    Examples:
-        >>> [nth(number) for number in (1, 2, 3, 4, 11, 22)]
-        ['1st', '2nd', '3rd', '4th', '11th', '22nd']
-    """
-    end = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{end}"
 
 
 @dataclass(frozen=True)
