@@ -285,7 +285,7 @@ class UpsertFilterRepair(UpsertRepair):
                 f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
                 "known, and late rows of a batch that ran meanwhile may be missing; its slices are repaired.",
                 where=self.plan.origin,
-                fix="start it again: it begins anew. Keep snapshots longer than a backfill takes.",
+                fix="start it again: it starts over. Keep snapshots longer than a backfill takes.",
             )
 
     @property

@@ -127,7 +127,7 @@ class LivePipeline:
                 f"{self._plan.pipeline} has begun a new checkpoint meanwhile, or its target was emptied; the backfill "
                 "ends here.",
                 where=self._plan.origin,
-                fix="start it again: it begins anew.",
+                fix="start it again: it starts over.",
             )
         recorded = (record.position or {}).get("sources") or self._starts()
         entries = tuple({key: entry[key] for key in REPEATED_FIELDS if key in entry} for entry in recorded)

@@ -100,7 +100,7 @@ class BackfillStart:
             if record.batch >= 0:
                 script_changed = list(state.made_by[:2]) != list(self.made_by[:2])
                 subject = "the script" if script_changed else "a joined table, or what the pipeline has read,"
-                self.note(f"{subject} has changed since this backfill was stopped: it begins anew")
+                self.note(f"{subject} has changed since this backfill was stopped: it starts over")
             return None
         try:
             ledger.refuse_rollback(record)
