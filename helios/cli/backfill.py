@@ -85,7 +85,7 @@ def backfill(
 
 
 def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: bool) -> Backfilled:
-    """Starts Spark and runs the backfill; `resume_command` is the command that continues a stopped one."""
+    """Starts Spark and runs the backfill; messages name `resume_command` as the command that resumes it."""
     from helios.cli.launch import Launch
     from helios.cli.run import Signals
     from helios.plan import components_ahead
@@ -103,8 +103,8 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
     _note_changed_steps(plan)
     lines = progress.Lines(err=True)
     kept_slices = "the slices before the running one are repaired, and stay so"
-    stopped = "nothing was written." if dry_run else f"{kept_slices}. Continue with the next one: {resume_command}"
-    signals = Signals(lines, "slice", f"stopped; {stopped}\n")
+    effect = "nothing was written." if dry_run else f"{kept_slices}. Continue with the next one: {resume_command}"
+    signals = Signals(lines, "slice", f"stopped; {effect}\n")
     stop_requested = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
     session = Launch(loaded, components, lines, debug=debug).session([plan])
@@ -143,7 +143,7 @@ def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
 def _note_changed_steps(plan: Plan) -> None:
     """Prints a note for each step that has changed since the pipeline's last run.
 
-    The pipeline may still run with the old steps. Then its new rows are computed with the old steps until it restarts.
+    A pipeline that is still running with the old steps computes new rows with these steps until it is restarted.
     """
     from helios.plan.changed import changed
 
@@ -160,7 +160,7 @@ def _note_changed_steps(plan: Plan) -> None:
 
 def _show_slice(step: Progress) -> None:
     result = step.done
-    repeated = f", done {result.again + 1} times, as new rows came for it" if result.again else ""
+    repeated = f", in {result.again + 1} attempts, because new rows arrived meanwhile" if result.again else ""
     time_left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
     rows = f"{counted(result.before, 'row')} replaced by {result.after:,}" if result.snapshot else "no rows changed"
     click.echo(f"{step.number} of {step.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from helios.table.states import RowDiff, State
 
 DIFFERS = 2
+"""The exit status with `--exit-code` if the states differ."""
 LONGEST_CELL = 40
-"""The number of characters after which a value in the printed table is cut."""
+"""The maximum number of characters of a value in the printed table; a longer value is cut."""
 
 
 @click.command()
@@ -74,7 +75,7 @@ def diff(
     new = states.state_at(new_table, parse_point(after) if after is not None else None)
     if before is not None or other is not None:
         old = states.state_at(table, parse_point(before) if before is not None else None)
-    elif new.branch:  # a branch is compared with the table as it is now
+    elif new.branch:  # a branch is compared with the table's current state
         old = states.state_at(table, None)
     else:
         old = states.state_before(new)

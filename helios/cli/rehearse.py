@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helios.table.rehearsal import CommittedBatch, History
 
 DIFFERS = 2
-"""The exit status with `--exit-code` if a commit would have been different."""
+"""The exit status with `--exit-code` if anything would have come out differently."""
 LAST = 10
 """The number of commits that are rehearsed by default."""
 
@@ -158,7 +158,7 @@ def _run_rehearsal(
     rows: int,
     keys: Sequence[str],
 ) -> Rehearsed:
-    """Starts Spark and rehearses the commits; `restart_command` is the command that starts it again."""
+    """Starts Spark and rehearses the commits; if it is stopped, a message names `restart_command`."""
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
@@ -167,9 +167,8 @@ def _run_rehearsal(
         lines = progress.Lines(err=True)
         components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
         session = Launch(loaded, components, lines, debug=options.settings().debug).session([plan])
-        _install_signal_handlers(
-            Path(folder_name), restart_command
-        )  # a second time, since SparkContext has replaced the handler of SIGINT
+        # Install them a second time, because SparkContext has replaced the handler of SIGINT.
+        _install_signal_handlers(Path(folder_name), restart_command)
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
@@ -201,7 +200,7 @@ def _install_signal_handlers(folder: Path, restart_command: str) -> None:
                 f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart_command}\n"
             )
             os.write(sys.stderr.fileno(), message.encode())
-        end_jvm()  # before the folder is deleted, since the JVM writes into it
+        end_jvm()  # before the folder is deleted, because the JVM writes into it
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
 
@@ -225,10 +224,10 @@ def _print(result: Rehearsed) -> None:
 
 def _differences(result: Rehearsed) -> Iterator[str]:
     failed = [commit for commit in result.commits if commit.failed]
-    for text in dict.fromkeys(commit.failed for commit in failed):
-        with_same_error = [commit for commit in failed if commit.failed == text]
+    for error in dict.fromkeys(commit.failed for commit in failed):
+        with_same_error = [commit for commit in failed if commit.failed == error]
         more = f" and {len(with_same_error) - 1} more" if len(with_same_error) > 1 else ""
-        yield f"fails on {_name(with_same_error[0])}{more}: {text}"
+        yield f"fails on {_name(with_same_error[0])}{more}: {error}"
     yield f"in all: {_counts(result.differs)}"
     yield from (f"  column {line}" for line in result.columns)
     for reject in result.rejects:
@@ -243,7 +242,7 @@ def _differences(result: Rehearsed) -> Iterator[str]:
     printed_rows = (result.changed, result.missing, result.added)
     counts = (result.differs.changed, result.differs.missing, result.differs.added)
     sections = zip(("changed", "missing", "added"), counts, map(len, printed_rows), strict=True)
-    if more := ", ".join(f"{count - printed:,} {what}" for what, count, printed in sections if count > printed):
+    if more := ", ".join(f"{count - printed:,} {kind}" for kind, count, printed in sections if count > printed):
         yield f"  and more rows: {more}"
     yield from (f"note: {note}." for note in result.notes)
     if not result.anything:

@@ -1,4 +1,4 @@
-"""Checks a backfill before it runs: the pipeline, the filter or the commits, and the slices into which rows are cut."""
+"""Checks a backfill before it runs: the pipeline, the filter or the commits, and how the rows are cut into slices."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def refuse_backfill(plan: Plan) -> None:
 
 
 def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
-    """Why a backfill cannot repair the rows of a mode that replaces rows, and the fix; None for both if it can."""
+    """Why a backfill cannot repair the rows of a mode that replaces rows, and the fix; both are None if it can."""
     upsert, refill = mode.upsert, "refill the target with `helios run --full-refresh`."
     if upsert is None or upsert.history:
         return f"its mode is {mode.text()}, and rows that it has replaced are not put back", refill
@@ -108,7 +108,7 @@ def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
 
 
 def refuse_ask(plan: Plan, ask: Ask) -> None:
-    """Rejects a request that does not fit the target, as far as the target's metadata shows that, without a JVM.
+    """Rejects a request that does not fit the target. The check reads only the target's metadata, without a JVM.
 
     Raises:
         HeliosError: The target does not exist, or the pipeline has written nothing into it, or the filter, the cut, a
@@ -227,7 +227,7 @@ def with_table_spelling(where: str, columns: Iterable[str]) -> str:
     known = {name.lower(): name for name in columns}
     text, tokens = where, Spark().tokenize(where)
     # From the end to the start, so that the positions of the tokens further left stay valid. A column may have the name
-    # of a keyword: then the keyword is spelled like the column everywhere, and SQL ignores the case of a keyword.
+    # of a keyword. If such a token is a keyword, the new spelling does no harm: keywords are case-insensitive.
     for index, token in reversed(list(enumerate(tokens))):
         name = known.get(token.text.lower(), token.text)
         is_field = index > 0 and tokens[index - 1].token_type.name == "DOT"
@@ -253,7 +253,7 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
 
     Args:
         zone: The time zone of the session.
-        named: The columns of the filter and of the cut.
+        named: The columns that the filter names, and the column of the cut.
         columns: The types of the target's columns.
 
     Raises:

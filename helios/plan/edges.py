@@ -1,8 +1,8 @@
 """Compares how two plans compute the same columns of a target, by the texts of their steps.
 
-A backfill by a filter replaces the rows of some slices. This is correct if the present script computes the same values
-for the filter's columns as the scripts that wrote the rows: then no row moves from one slice to another. Equal texts
-compute equal values.
+A backfill by a filter replaces the rows of some slices. This is correct if the current script computes the same values
+for the filter's columns as the scripts that wrote the rows: then no row moves from one slice to another. Steps with the
+same text compute the same values.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _column_names(expression: str) -> set[str]:
 
 @dataclass
 class Derivation:
-    """The texts that compute some columns of a target.
+    """How some columns of a target are computed.
 
     Attributes:
         needed: The columns, and those from which they are computed, in lower case.
-        texts: The texts, those of the last step first.
-        needs_all: Whether the columns may come from any column, also from columns that are not in `needed`.
+        texts: The parts of steps that compute them, those of the last step first.
+        needs_all: Whether the columns may be computed from any column, even from columns that are not in `needed`.
         why: Why equal texts do not prove that the values are equal; empty if they do.
     """
 
@@ -59,7 +59,7 @@ class Derivation:
     why: str = ""
 
     def add(self, text: str, names: Iterable[str]) -> None:
-        """Adds a text, and the columns that it reads."""
+        """Adds the text of a step or of a part of it, and the columns that it reads."""
         if text not in self.texts:
             self.texts.append(text)
         self.needed |= {name.lower() for name in names}

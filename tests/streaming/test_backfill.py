@@ -206,7 +206,7 @@ def test_a_source_that_lost_rows(world: Any) -> None:
     world.run(pipeline(world))
     world.expire("a.s")
     mended = pipeline(world, RIGHT)
-    with pytest.raises(InputError, match=r"local.a.s does not hold any more what the backfill asks for: snapshot"):
+    with pytest.raises(InputError, match=r"local.a.s no longer has the rows that the backfill needs: snapshot"):
         backfill(world, mended, FIVE_TO_SIX)
     with pytest.raises(NotFound, match="no such table"):
         backfill(world, mended, FIVE_TO_SIX, other=replace(world.plan(mended).write.table, table="nothing"))

@@ -50,12 +50,12 @@ def test_a_row_does_not_move_over_the_edge(world: Any) -> None:
     second = "day = '2026-01-02'"
     for dry_run in (True, False):
         with pytest.raises(
-            InputError, match=r"moved over the edge of .*: day came from day=cast\(ts as date\) before"
+            InputError, match=r"moved into or out of .*: day came from day=cast\(ts as date\) before"
         ) as e:
             backfill(world, mended, second, dry_run=dry_run)
-        assert "Outside of it are 8 rows of the table, and 8 rows that the script gives now" in str(e.value)
+        assert "There, the table has 8 rows, and the current script computes 8 rows" in str(e.value)
     nulls = pipeline(world, day=f"if(id = 3, null, {DAY})", v="1")
-    with pytest.raises(InputError, match="are 0 rows of the table, and 1 row that the script gives now"):
+    with pytest.raises(InputError, match="the table has 0 rows, and the current script computes 1 row"):
         backfill(world, nulls, "day > '2026-01-01' OR day <= '2026-01-01'")
     called: Any = world.source("a.s").incremental() >> with_columns(day=DAY, v="1") >> (lambda df: df)
     with pytest.raises(InputError, match="functions are not compared"):
@@ -82,12 +82,12 @@ def test_rows_that_come_meanwhile_do_not_move(world: Any) -> None:
             fill(world, range(12, 16))
             world.run(live)
 
-    with pytest.raises(InputError, match="has written batch 1 meanwhile by the steps with which it runs"):
+    with pytest.raises(InputError, match="has written batch 1 meanwhile with the steps of its running script"):
         backfill(world, mended, "id < 100", by="DAY", tell=come)
     notes: list[str] = []
     done = backfill(world, mended, "id < 100", by="DAY", note=notes.append)
     assert (done.resumed, len(notes)) == (0, 1)
-    assert "what the pipeline has read, has changed since this backfill was stopped: it begins anew" in notes[0]
+    assert "what the pipeline has read, has changed since this backfill was stopped: it starts over" in notes[0]
     found = world.sql(f"SELECT id FROM local.a.t WHERE day = {SIX_LATER}")
     assert sorted(row[0] for row in found) == list(range(16))
 
@@ -143,13 +143,13 @@ def test_a_pipeline_that_commits_all_the_time(world: Any, monkeypatch: pytest.Mo
     world.compact("a.t")
     monkeypatch.setattr(repair, "TRIES", 3)
     notes: list[str] = []
-    with pytest.raises(Exception, match="was done 3 times, and each time somebody committed into it") as e:
+    with pytest.raises(Exception, match="was attempted 3 times, and each time another writer committed into it") as e:
         backfill(world, pipeline(world, v="2"), FIRST, note=notes.append)
     assert "larger poll=" in str(e.value)
     assert notes == [
-        "day 2026-01-01: rows came for it, done again (2nd time)",
-        "day 2026-01-01: rows came for it, done again (3rd time)",
-        f"day 2026-01-01: rows come for it faster than it is done: {repair.SLOWER}",
+        "day 2026-01-01: new rows arrived while it was being repaired; starting attempt 2",
+        "day 2026-01-01: new rows arrived while it was being repaired; starting attempt 3",
+        f"day 2026-01-01: new rows arrive faster than it can be repaired: {repair.SLOWER}",
     ]
     assert world.rows("a.t", "id", "v") == Counter({(i, 1): 1 for i in range(count)})
 

@@ -276,7 +276,7 @@ def test_commits_of_a_stopped_backfill_that_expired(world: Any, monkeypatch: pyt
     world.expire("a.t")
     plan = world.plan(case.pipeline(right=True))
     ask = Ask(where="key = 1", trusts_expired=True)
-    with pytest.raises(InputError, match=r"may have expired.*start it again: it begins anew"):
+    with pytest.raises(InputError, match=r"may have expired.*start it again: it starts over"):
         Backfill(plan, world.spark, ask).run()
     Backfill(plan, world.spark, ask).run()
     assert case.held() == Counter({(1, 7, 11, 0): 1, (5, 1, 50, 0): 1})

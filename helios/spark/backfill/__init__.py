@@ -1,1 +1,1 @@
-"""Backfills: replaces rows of earlier batches by those that the script gives now, beside the running pipeline."""
+"""Backfills: replaces rows of earlier batches with the rows that the current script computes."""

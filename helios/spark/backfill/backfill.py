@@ -1,8 +1,8 @@
-"""Backfills: repairs the history of a target with the script as it is now, beside the running pipeline.
+"""A backfill repairs rows that a pipeline has written, with the current script, while the pipeline may be running.
 
-A backfill commits as its own driver, `<pipeline>.backfill`, under a lease of its own. Each slice is one commit, which
-replaces its rows by those that the script gives of what the sources held up to the position of the live record. The
-record's number is that of the last slice, so that another process goes on after it.
+A backfill commits under the name `<pipeline>.backfill`, and holds its own lease. It writes each slice in one commit.
+The commit replaces the rows of the slice with the rows that the current script computes from what the pipeline has read
+so far. The backfill's own ledger record has the number of the last finished slice, so another process can resume it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from helios.catalog.names import TableName
-from helios.errors import HeliosError, InputError, LeaseError, NotFound
+from helios.errors import HeliosError, InputError, NotFound
 from helios.plan.backfills import (
     Ask,
     columns_named,
@@ -29,21 +29,21 @@ from helios.plan.backfills import (
 )
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges, cast_error, refuse_filter
-from helios.spark.backfill.keyed_repair import KeyedRepair
+from helios.spark.backfill.keyed_repair import UpsertRepair
 from helios.spark.backfill.keyed_rows import BatchRows
-from helios.spark.backfill.keyed_slices import RepairKeys
-from helios.spark.backfill.live import LivePipeline, Standing
+from helios.spark.backfill.keyed_slices import UpsertFilterRepair
+from helios.spark.backfill.live import LivePipeline, LivePosition
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
 from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
-from helios.spark.backfill.redo import Redo
+from helios.spark.backfill.redo import CommitRepair
 from helios.spark.backfill.rejects import Rejects
-from helios.spark.backfill.repair import Base, Repair, SliceRepairer, repair_slice
+from helios.spark.backfill.repair import ComputedRows, FilterRepair, SliceRepairer, repair_slice
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
-from helios.spark.backfill.slices import MEANWHILE, Counted, Slice, slice_of, slices_of
-from helios.spark.backfill.started import Started, made_by
-from helios.spark.backfill.upserts import RedoUpserts
-from helios.spark.backfill.writers import Target
+from helios.spark.backfill.slices import CATCH_UP, CountedSlice, Slice, slice_of, slices_of
+from helios.spark.backfill.started import BackfillStart, backfill_lease, made_by
+from helios.spark.backfill.upserts import UpsertCommitRepair
+from helios.spark.backfill.writers import TargetRows
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.failures import user_error
@@ -69,14 +69,14 @@ class Backfill:
     Args:
         plan: The pipeline, compiled from the current script.
         spark: The session.
-        ask: What is to be repaired.
-        other: The table, or the path of the folder, that is read in place of the source.
+        ask: The request: the rows to repair, and the options.
+        other: The table, or the path of the folder, that is read instead of the source; None to read the source.
         tell: Called after each slice.
-        note: Called with a line about what is done again, or anew.
-        stopping: Whether the backfill ends after the running slice.
+        note: Called with a line for the user, such as that a slice is repeated or that the backfill starts over.
+        stopping: Returns True to end the backfill after the running slice.
 
     Raises:
-        HeliosError: The pipeline cannot be backfilled; names the reason.
+        HeliosError: The pipeline cannot be backfilled; the message says why.
     """
 
     def __init__(
@@ -110,91 +110,82 @@ class Backfill:
         """Repairs the slices, one after the other.
 
         Args:
-            dry_run: Whether slices and rows are only counted.
+            dry_run: Whether to count the slices and their rows without writing anything.
 
         Raises:
-            HeliosError: A slice cannot be repaired. The slices before it are repaired; the next run goes on with it.
+            HeliosError: A slice cannot be repaired. The slices before it are repaired, and the next run resumes with
+                this slice.
         """
         try:
             with scan_task_scope():
-                replaces = self._ask.commits is None and self._plan.write.mode.upsert is None
+                by_filter_alone = self._ask.commits is None and self._plan.write.mode.upsert is None
                 if dry_run:
-                    return self._counted() if replaces else self._previewed()
-                lease = Lease(self._notes.checkpoint)
-                try:
-                    lease.acquire()
-                except LeaseError as error:
-                    raise LeaseError(
-                        f"a backfill of {self._plan.pipeline} is running already: {error.what}",
-                        where=self._plan.origin,
-                        fix="wait for its end, or stop it; it goes on when it is started again as it was.",
-                    ) from error
-                try:
-                    return self._run(lease) if replaces else self._redone(lease)
-                finally:
-                    lease.release()
+                    return self._preview_filter_repair() if by_filter_alone else self._preview_key_or_commit_repair()
+                with backfill_lease(self._plan, self._notes) as lease:
+                    return self._run_filter_repair(lease) if by_filter_alone else self._run_key_or_commit_repair(lease)
         except HeliosError:
             raise
         except Exception as error:
             raise cast_error(error, self._ask.where) or user_error(error, self._plan) from error
 
-    # what is to be done
+    # what to repair
 
-    def _look(self) -> Standing:
-        committed = self._live.committed()  # before the table, which then has these batches
+    def _live_position(self) -> LivePosition:
+        committed = self._live.committed()  # read before the table is refreshed, so that the table has these batches
         self._table.refresh()
-        standing = self._live.standing(self._table, committed)
-        # Rows of a batch that the table has lost would come back.
-        guard = RollbackGuard(self._table, self._plan.pipeline, standing.record.checkpoint, lenient=True)
-        guard.refuse(standing.record, self._head())
-        return standing
+        live_position = self._live.position(self._table, committed)
+        # If a rollback has removed a batch from the table, the backfill would restore the rows of that batch.
+        guard = RollbackGuard(self._table, self._plan.pipeline, live_position.record.checkpoint, lenient=True)
+        guard.refuse(live_position.record, self._head())
+        return live_position
 
     def _read_filter(self) -> list[str]:
-        """The columns that the filter names, which fits the target; sets how the rows are cut."""
+        """Checks that the filter fits the target, sets `_cut`, and returns the columns that the filter names."""
         plan, table = self._plan, self._table
         columns = {f.name: f.dataType.simpleString() for f in tables.spark_schema(self._spark, table).fields}
-        named = columns_named(self._ask.where, columns, plan.write.table.text)
+        filter_columns = columns_named(self._ask.where, columns, plan.write.table.text)
         self._ask = replace(self._ask, where=with_table_spelling(self._ask.where, columns))
         refuse_filter(self._spark, table, plan.write.table, self._ask.where)
-        self._cut = cut_of(self._ask.by, named, columns, plan.write.table.text)
-        cut = self._cut.column if self._cut is not None else None
-        refuse_zone(str(self._spark.conf.get(ZONE)), named if cut is None else {*named, cut}, columns)
-        return named
+        self._cut = cut_of(self._ask.by, filter_columns, columns, plan.write.table.text)
+        cut_columns = [self._cut.column] if self._cut is not None else []
+        refuse_zone(str(self._spark.conf.get(ZONE)), dict.fromkeys([*filter_columns, *cut_columns]), columns)
+        return filter_columns
 
-    def _prepare(self) -> tuple[Standing, DataFrame]:
-        """How far the pipeline has come, and the rows that the script gives of it, as the target stores them."""
+    def _prepare(self) -> tuple[LivePosition, DataFrame]:
+        """Returns how far the pipeline has read, and the rows that the current script computes up to there."""
         plan, table = self._plan, self._table
-        named = self._read_filter()
+        filter_columns = self._read_filter()
         cut = self._cut.column if self._cut is not None else None
-        standing = self._look()
-        record = standing.record
-        own = names_of(table, plan.write.pipelines, record)
-        self._target = Target.of(plan, self._spark, table, own, OWN_ENDS, trusts_expired=self._ask.trusts_expired)
+        live_position = self._live_position()
+        record = live_position.record
+        names = names_of(table, plan.write.pipelines, record)
+        trusts_expired = self._ask.trusts_expired
+        self._target_rows = TargetRows.of(plan, self._spark, table, names, OWN_ENDS, trusts_expired=trusts_expired)
         self._edges = Edges(
             plan=plan,
             spark=self._spark,
             table=table,
-            target=self._target,
+            target=self._target_rows,
             checkpoints=(self._checkpoint, self._notes.checkpoint),
-            own=frozenset(f"{name}{end}" for name in own for end in OWN_ENDS),
+            own=frozenset(f"{name}{end}" for name in names for end in OWN_ENDS),
             where=self._ask.where,
-            columns=named,
+            columns=filter_columns,
             cut=cut,
-            trusts_expired=self._ask.trusts_expired,
+            trusts_expired=trusts_expired,
             trusted=self._ask.rows_stay,
         )
         other = None
         if self._other is not None:
-            other = other_rows(self._spark, plan, self._other, standing)
+            other = other_rows(self._spark, plan, self._other, live_position)
             self._recompute.resume(self._checkpoint.start() or (), instead=True)
         else:
-            self._recompute.resume(self._live.starts(standing, table))
+            self._recompute.resume(self._live.starts(live_position, table))
         self._refuse_state()
-        built = self._recompute.rows(None, standing.ends, other)
+        built = self._recompute.rows(None, live_position.ends, other)
         if built is None:
             raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
         self._rejects.refuse_other(built.rejected)
-        return standing, built.df
+        return live_position, built.df
 
     def _refuse_state(self) -> None:
         if keeps_state(self._recompute.analyzed()):
@@ -203,28 +194,29 @@ class Backfill:
                 where=self._plan.origin,
             )
 
-    def _counted(self) -> Backfilled:
-        """The slices as they would be repaired now; nothing is written, not even a new column."""
-        standing, rows = self._prepare()
+    def _preview_filter_repair(self) -> Backfilled:
+        """Counts the rows of each slice before and after a repair. It writes nothing, not even a new column."""
+        live_position, rows = self._prepare()
         schema = tables.spark_schema(self._spark, self._table)
-        known = {name.lower() for name in schema.names}
-        rows = align(rows.select(*[quoted(name) for name in rows.columns if name.lower() in known]), schema)
-        self._refuse_moves(rows, standing)
-        counted = self._slices(rows.where(self._ask.where))
+        stored_names = {name.lower() for name in schema.names}
+        rows = align(rows.select(*[quoted(name) for name in rows.columns if name.lower() in stored_names]), schema)
+        self._checked_edges(rows, live_position)
+        counted = self._counted_slices(rows.where(self._ask.where))
         head = self._head()
-        for one in counted:
-            self._target.refuse_others(one.slice, head)
-        slices = tuple(Repaired(slice=one.slice.name, before=one.before, after=one.after) for one in counted)
-        size = self._target.bytes(self._ask.where, head)
+        for count in counted:
+            self._target_rows.refuse_others(count.slice, head)
+        slices = tuple(Repaired(slice=count.slice.name, before=count.before, after=count.after) for count in counted)
+        size = self._target_rows.bytes(self._ask.where, head)
         return replace(self._result(slices), dry_run=True, bytes=size)
 
-    def _refuse_moves(self, rows: DataFrame, standing: Standing) -> Edges:
+    def _checked_edges(self, rows: DataFrame, live_position: LivePosition) -> Edges:
+        """Returns the edges of the filter, after checking that no row may have moved across them."""
         assert self._edges is not None
-        self._edges.refuse(rows, standing, self._head())
+        self._edges.refuse(rows, live_position, self._head())
         return self._edges
 
-    def _slices(self, rows: DataFrame) -> list[Counted]:
-        before = self._target.rows(self._ask.where, self._head())
+    def _counted_slices(self, rows: DataFrame) -> list[CountedSlice]:
+        before = self._target_rows.rows(self._ask.where, self._head())
         before = before if before is not None else rows.limit(0)
         return slices_of(self._ask.where, self._cut, before, rows)
 
@@ -241,155 +233,158 @@ class Backfill:
             slices=slices,
         )
 
-    # repairing
+    # the repair of the rows of a filter
 
-    def _run(self, lease: Lease) -> Backfilled:
-        standing, rows = self._prepare()
+    def _run_filter_repair(self, lease: Lease) -> Backfilled:
+        live_position, rows = self._prepare()
         plan = self._plan
         rows = SchemaAligner(self._spark, plan, plan.write.table, self._table)(rows, ())
-        edges = self._refuse_moves(rows, standing)
+        edges = self._checked_edges(rows, live_position)
         rows = rows.where(self._ask.where)
-        if self._cut is not None:  # each slice reads a part of them
+        if self._cut is not None:  # each slice reads only a part of the rows
             column = quoted(self._cut.column)
             rows = rows.repartitionByRange(column).sortWithinPartitions(column).persist(StorageLevel.DISK_ONLY)
         try:
-            started = self._started()
-            state, ledger = started.resumed() or started.begin(self._cut_up(rows))
-            repair = Repair(
+            start = self._backfill_start()
+            state, ledger = start.resumed() or start.begin(self._slices_to_repair(rows))
+            repair = FilterRepair(
                 plan=plan,
                 spark=self._spark,
                 ledger=ledger,
                 live=self._live,
                 recompute=self._recompute,
                 rejects=self._rejects,
-                target=self._target,
-                base=Base(rows, standing),
+                target=self._target_rows,
+                computed=ComputedRows(rows, live_position),
                 edges=edges,
                 where=self._ask.where,
                 instead=self._ask.other,
                 verify=lease.verify,
             )
-            return self._repaired(repair, state, ledger)
+            return self._repair_slices(repair, state, ledger)
         finally:
             rows.unpersist()
 
-    def _cut_up(self, rows: DataFrame) -> list[Slice]:
-        if self._cut is None:  # which needs no values
+    def _slices_to_repair(self, rows: DataFrame) -> list[Slice]:
+        if self._cut is None:  # a single slice does not depend on the values of the rows
             return [slice_of(self._ask.where, None, None)]
-        return [one.slice for one in self._slices(rows)]
+        return [count.slice for count in self._counted_slices(rows)]
 
-    def _repaired(self, slices: SliceRepairer, state: State, ledger: Ledger) -> Backfilled:
-        """Does the slices that are left."""
+    def _repair_slices(self, repair: SliceRepairer, state: State, ledger: Ledger) -> Backfilled:
+        """Repairs the slices after the last one that the backfill has committed."""
         record = ledger.load()
         first = record.batch + 1 if record is not None else 0
         done: list[Repaired] = []
         began, count = time.monotonic(), len(state.slices)
-        asked = sum(slice.name != MEANWHILE for slice in state.slices)
+        count_without_catch_up = sum(slice.name != CATCH_UP for slice in state.slices)
         for number in range(first, count):
             slice = state.slices[number]
-            one = None if self._stopping() else repair_slice(slices, number, slice, self._note, self._stopping)
-            if one is None:
+            repaired = None if self._stopping() else repair_slice(repair, number, slice, self._note, self._stopping)
+            if repaired is None:
                 return replace(self._result(tuple(done)), resumed=first, left=count - number)
-            if slice.name == MEANWHILE and one.snapshot is None:
+            if slice.name == CATCH_UP and repaired.snapshot is None:
                 continue
-            done.append(one)
-            each = (time.monotonic() - began) / len(done)
-            left = each * (count - number - 1)
-            self._tell(Progress(done=one, number=number + 1, slices=max(asked, number + 1), seconds=left))
+            done.append(repaired)
+            seconds_left = (time.monotonic() - began) / len(done) * (count - number - 1)
+            slices = max(count_without_catch_up, number + 1)
+            self._tell(Progress(done=repaired, number=number + 1, slices=slices, seconds=seconds_left))
         self._notes.end()
         return replace(self._result(tuple(done)), resumed=first)
 
-    # commits, and keys
+    # the repair of commits, and of the rows of an upsert
 
-    def _redo(self, *, evolves: bool) -> Redo | RedoUpserts | RepairKeys:
+    def _key_or_commit_repair(self, *, evolves: bool) -> CommitRepair | UpsertCommitRepair | UpsertFilterRepair:
         plan, by_filter = self._plan, self._ask.commits is None
         if by_filter:
             self._read_filter()
-        standing = self._look()
-        own = frozenset(names_of(self._table, plan.write.pipelines, standing.record))
-        made, asked = ([], []) if by_filter else self._asked(own, standing)
-        first_start = by_filter or asked[0].before is None
-        starts = self._live.starts(standing, self._table) if first_start else self._checkpoint.start()
+        live_position = self._live_position()
+        names = frozenset(names_of(self._table, plan.write.pipelines, live_position.record))
+        retained, requested = ([], []) if by_filter else self._requested_commits(names, live_position)
+        from_first_start = by_filter or requested[0].before is None
+        starts = self._live.starts(live_position, self._table) if from_first_start else self._checkpoint.start()
         self._recompute.resume(starts or ())
         self._refuse_state()
         if plan.write.mode.upsert is not None:
-            shared = vars(self._shared(own, evolves=evolves))
+            shared = vars(self._shared_upsert_arguments(names, evolves=evolves))
             if not by_filter:
-                return RedoUpserts(**shared, asked=asked)
-            # The script gives replayed rows, too; without an order, nothing tells after which batches they came.
+                return UpsertCommitRepair(**shared, requested=requested)
+            # The script computes replayed rows, too. Without an order, it is unknown after which batches they came. So
+            # replays then count as another writer.
             ends = OWN_ENDS if plan.write.mode.order_by is not None else (BACKFILL,)
             trusts = self._ask.trusts_expired
-            return RepairKeys(
+            return UpsertFilterRepair(
                 **shared,
                 where=self._ask.where,
                 cut=self._cut,
-                writers=Target.of(plan, self._spark, self._table, own, ends, trusts_expired=trusts),
+                target_rows=TargetRows.of(plan, self._spark, self._table, names, ends, trusts_expired=trusts),
                 notes=self._notes,
                 note=self._note,
                 stopping=self._stopping,
             )
-        whole = History(self._table, self._head())
-        first = next(one for one in reversed(made) if one.pipeline in own).snapshot
-        return Redo(
+        history = History(self._table, self._head())
+        first = next(commit for commit in reversed(retained) if commit.pipeline in names).snapshot
+        replay_names = {f"{name}{REPLAY}" for name in names}
+        return CommitRepair(
             plan=plan,
             spark=self._spark,
             target=self._table,
             ledger=None,
             recompute=self._recompute,
             rejects=self._rejects,
-            commits={str(one.snapshot): one for one in asked},
-            replays=[one for one in made if one.pipeline in {f"{name}{REPLAY}" for name in own}],
-            first=first if list(whole) and whole.expired is None else None,
+            commits={str(commit.snapshot): commit for commit in requested},
+            replays=[commit for commit in retained if commit.pipeline in replay_names],
+            first=first if list(history) and history.expired is None else None,
             verify=lambda: None,
         )
 
-    def _asked(self, own: frozenset[str], standing: Standing) -> tuple[list[Commit], list[Commit]]:
-        """The commits of the target, newest first, and those that are asked for, oldest first."""
+    def _requested_commits(self, names: frozenset[str], position: LivePosition) -> tuple[list[Commit], list[Commit]]:
+        """The retained commits of the target, newest first, and those that `--commits` selects, oldest first."""
         write = self._plan.write
         loaded = write.table.catalog.load(write.table.within)
-        made = commits(loaded, branch=write.sink.branch_name or MAIN)
-        asked = commits_in_range(made, str(self._ask.commits), own, write.table.text)
-        ours = [one for one in made if one.pipeline in own]
-        return made, [self._live.with_begin(one, ours, standing, self._table) for one in asked]
+        retained = commits(loaded, branch=write.sink.branch_name or MAIN)
+        requested = commits_in_range(retained, str(self._ask.commits), names, write.table.text)
+        own = [commit for commit in retained if commit.pipeline in names]
+        return retained, [self._live.with_begin(commit, own, position, self._table) for commit in requested]
 
-    def _shared(self, own: frozenset[str], *, evolves: bool) -> KeyedRepair:
-        """What all repairs by keys take."""
+    def _shared_upsert_arguments(self, names: frozenset[str], *, evolves: bool) -> UpsertRepair:
+        """The fields that both repairs of an upsert share."""
         plan, spark, table, recompute = self._plan, self._spark, self._table, self._recompute
         rejects = self._rejects
         rows = BatchRows(plan=plan, spark=spark, table=table, recompute=recompute, rejects=rejects, evolves=evolves)
-        return KeyedRepair(
+        return UpsertRepair(
             plan=plan,
             spark=spark,
             target=table,
             ledger=None,
             live=self._live,
             rows=rows,
-            names=own,
+            names=names,
             verify=lambda: None,
         )
 
-    def _previewed(self) -> Backfilled:
-        found, size = self._redo(evolves=False).preview()
-        return replace(self._result(tuple(found)), dry_run=True, bytes=size)
+    def _preview_key_or_commit_repair(self) -> Backfilled:
+        slices, size = self._key_or_commit_repair(evolves=False).preview()
+        return replace(self._result(tuple(slices)), dry_run=True, bytes=size)
 
-    def _redone(self, lease: Lease) -> Backfilled:
-        redo = self._redo(evolves=True)
+    def _run_key_or_commit_repair(self, lease: Lease) -> Backfilled:
+        repair = self._key_or_commit_repair(evolves=True)
         with ExitStack() as stack:
-            verify_begun = redo.begin(stack)
+            verify_pipeline_stopped = repair.begin(stack)
 
             def verify() -> None:
                 lease.verify()
-                verify_begun()
+                verify_pipeline_stopped()
 
-            started = self._started()
-            state, ledger = started.resumed() or started.begin(redo.slices)
-            return self._repaired(replace(redo, ledger=ledger, verify=verify), state, ledger)
+            start = self._backfill_start()
+            state, ledger = start.resumed() or start.begin(repair.slices)
+            return self._repair_slices(replace(repair, ledger=ledger, verify=verify), state, ledger)
 
-    def _started(self) -> Started:
-        """What begins this backfill, or goes on with it; once what it reads is known."""
+    def _backfill_start(self) -> BackfillStart:
+        """The object that begins or resumes this backfill; to be created after the filter and the sources were read."""
         edges = self._edges
+        # If newer batches end the backfill, it may be resumed only at the same batch.
         batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.bars_batches else []
-        return Started(
+        return BackfillStart(
             plan=self._plan,
             table=self._table,
             notes=self._notes,

@@ -1,4 +1,4 @@
-"""The past batches of a pipeline, from its target and its checkpoint: where each begins and ends in the sources."""
+"""Finds where the past batches of a pipeline begin and end in its sources, from its target and its checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from helios.errors import InputError
 from helios.plan.nodes import Plan
-from helios.spark.backfill.live import Standing
+from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.recompute import Ends
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.rehearse.again import offset_log
@@ -23,11 +23,10 @@ class PastBatch:
     """A batch that is read again.
 
     Attributes:
-        number: Its place among the batches.
-        owner: The index of its commit or, if it wrote nothing, of the next commit; the number of commits for a batch
-            after the last commit.
-        after: Its start in each followed source.
-        to: Its end.
+        number: Its index among the batches of the pipeline.
+        owner: The index of the commit that has its rows; for a batch after the last commit, the number of commits.
+        after: The position in each followed source after which it begins.
+        to: The position in each followed source at which it ends.
     """
 
     number: int
@@ -38,66 +37,67 @@ class PastBatch:
 
 @dataclass(frozen=True)
 class PastBatches:
-    """The batches of a pipeline from some commits on.
+    """The batches of a pipeline, from the first commit to repair up to the pipeline's present position.
 
     Attributes:
-        made: The commits of the pipeline, oldest first.
+        commits: All commits of the pipeline, oldest first.
         first: The index of the first commit to repair.
-        last: The index of the last one.
-        batches: The batches from the first one on, in order, with those that wrote nothing.
-        whole: Whether each batch is known separately: the checkpoint forgets where batches that wrote nothing ended.
+        last: The index of the last commit to repair.
+        batches: The batches of the first commit to repair and all later ones, in order. Some wrote nothing.
+        is_complete: Whether `batches` has each batch separately. It is False if the checkpoint no longer knows where
+            batches that wrote nothing ended; such batches are read as a part of the next one.
     """
 
-    made: Sequence[CommittedBatch]
+    commits: Sequence[CommittedBatch]
     first: int
     last: int
     batches: Sequence[PastBatch]
-    whole: bool
+    is_complete: bool
 
 
 def past_batches(
-    plan: Plan, checkpoint: Checkpoint, names: Sequence[str], asked: tuple[int, int], at: Standing
+    plan: Plan, checkpoint: Checkpoint, names: Sequence[str], requested: tuple[int, int], live_position: LivePosition
 ) -> PastBatches:
-    """The batches of a pipeline from a commit on, up to its present position.
+    """The batches of a pipeline, from the first commit to repair up to the pipeline's present position.
 
     Args:
         plan: The pipeline.
         checkpoint: Its checkpoint.
-        names: Its names, former ones included.
-        asked: The first and the last snapshot of the commits to repair.
-        at: How far it has come.
+        names: Its present and former names.
+        requested: The first and the last snapshot of the commits to repair.
+        live_position: How far the pipeline has read.
 
     Raises:
-        InputError: It is unknown what one of them read.
+        InputError: It is unknown what one of the batches read.
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
-    found = commits(table, branch=plan.write.sink.branch_name or MAIN)
-    made = history_of(table.iceberg.metadata, found, names).batches
-    index = {snapshot: place for place, one in enumerate(made) for snapshot in one.snapshots}
-    if any(snapshot not in index for snapshot in asked):
+    retained = commits(table, branch=plan.write.sink.branch_name or MAIN)
+    own_commits = history_of(table.iceberg.metadata, retained, names).batches
+    index_of = {snapshot: index for index, commit in enumerate(own_commits) for snapshot in commit.snapshots}
+    if any(snapshot not in index_of for snapshot in requested):
         raise _error(plan, "a full refresh has emptied the table since", "repair commits that came after it.")
-    first, last = (index[snapshot] for snapshot in asked)
-    if any(one.checkpoint != at.record.checkpoint for one in made[first:]):
+    first, last = (index_of[snapshot] for snapshot in requested)
+    if any(commit.checkpoint != live_position.record.checkpoint for commit in own_commits[first:]):
         raise _error(plan, f"{plan.pipeline} has gone on with a new checkpoint since", REFILL)
-    again, problems = reruns(made, offset_log(checkpoint))
+    all_reruns, problems = reruns(own_commits, offset_log(checkpoint))
     for owner, why in problems.items():
         if owner >= first:
-            raise _error(plan, f"what batch {made[owner].batch} has read is not known: {why}", REFILL)
-    every = [_batch(number, one) for number, one in enumerate(again) if one.owner >= first]
-    end = max((one.number for one in every if one.to == at.ends), default=None)
-    if end is None:
-        why = f"{plan.pipeline} has finished batches after its last commit, and nothing tells where each has ended"
+            raise _error(plan, f"what batch {own_commits[owner].batch} has read is not known: {why}", REFILL)
+    candidates = [_past_batch(number, rerun) for number, rerun in enumerate(all_reruns) if rerun.owner >= first]
+    last_number = max((batch.number for batch in candidates if batch.to == live_position.ends), default=None)
+    if last_number is None:
+        why = f"{plan.pipeline} has finished batches after its last commit, and it is unknown where each has ended"
         raise _error(plan, why, "let it commit a batch, and start again.")
-    batches = [one for one in every if one.number <= end]
-    counts = [sum(one.owner == owner for one in batches) for owner in range(first, len(made))]
-    expected = [commit.batch - commit.follows for commit in made[first:]]
-    return PastBatches(made, first, last, batches, counts == expected)
+    batches = [batch for batch in candidates if batch.number <= last_number]
+    counts = [sum(batch.owner == owner for batch in batches) for owner in range(first, len(own_commits))]
+    expected_counts = [commit.batch - commit.follows for commit in own_commits[first:]]
+    return PastBatches(own_commits, first, last, batches, counts == expected_counts)
 
 
-def _batch(number: int, one: Rerun) -> PastBatch:
-    names = [entry["source"] for entry in one.position["sources"]]
-    ends = tuple(entry.get("place") for entry in one.position["sources"])
-    return PastBatch(number, one.owner, tuple(one.starts.get(name) for name in names), ends)
+def _past_batch(number: int, rerun: Rerun) -> PastBatch:
+    names = [entry["source"] for entry in rerun.position["sources"]]
+    ends = tuple(entry.get("place") for entry in rerun.position["sources"])
+    return PastBatch(number, rerun.owner, tuple(rerun.starts.get(name) for name in names), ends)
 
 
 def _error(plan: Plan, why: str, fix: str) -> InputError:

@@ -1,8 +1,9 @@
-"""The edges of a filter: a backfill is refused if the changed script may move a row across one.
+"""Refuses a backfill if the changed script may move a row across an edge: into or out of its filter or a slice.
 
-A row that moves out of the slices would be lost, and one that moves into them would be there twice. So the columns of
-the filter and of the cut must be derived by the same steps in every plan that wrote rows. Otherwise the filter must
-cover all rows, and the pipeline may commit no batch of other steps until the backfill is done.
+A row that moves out of the slices would be lost, and a row that moves into them would be there twice. So every plan
+that wrote rows must compute the columns of the filter in the same way as the current script. Otherwise the filter must
+cover all rows. Then, or if the column of the slices may have other values than before, the pipeline may not commit a
+batch with other steps until the backfill has ended.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from helios.errors import InputError
 from helios.model.values import counted
 from helios.plan.edges import derivation_of, why_values_may_differ
 from helios.plan.nodes import Plan
-from helios.spark.backfill.live import Standing
-from helios.spark.backfill.writers import Target
+from helios.spark.backfill.live import LivePosition
+from helios.spark.backfill.writers import TargetRows
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import filters
 from helios.spark.iceberg.history import History
@@ -28,8 +29,8 @@ from helios.spark.iceberg.validators import changes_rows
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.table.plans import FOLDER, KeptPlan, lasting
 
-STAYS = "--rows-stay"
-MALFORMED = re.compile(r"CAST_INVALID_INPUT.*?The value '(?P<value>[^']*)' of the type .*? to \"(?P<kind>\w+)")
+ROWS_STAY_OPTION = "--rows-stay"
+CAST_ERROR = re.compile(r"CAST_INVALID_INPUT.*?The value '(?P<value>[^']*)' of the type .*? to \"(?P<type>\w+)")
 """Spark's error for a string that cannot be cast."""
 
 
@@ -48,12 +49,12 @@ def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where:
 
 
 def cast_error(error: Exception, where: str) -> InputError | None:
-    """The error that a value of a filter cannot be cast; None for any other failure."""
-    found = MALFORMED.search(str(error))
-    if found is None or found["value"] not in where:
+    """The error to raise if Spark failed because a value of the filter cannot be cast; None for any other failure."""
+    match = CAST_ERROR.search(str(error))
+    if match is None or match["value"] not in where:
         return None
     return InputError(
-        f"--where ({where}): '{found['value']}' is not of type {found['kind'].lower()}.",
+        f"--where ({where}): '{match['value']}' is not of type {match['type'].lower()}.",
         fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",
     )
 
@@ -66,22 +67,22 @@ class Edges:
         plan: The pipeline, compiled from the current script.
         spark: The session.
         table: Iceberg's table object of the target.
-        target: The rows of the target.
-        checkpoints: The checkpoints that keep plans: of the pipeline, and of its backfills.
+        target: The rows of the target, and their writers.
+        checkpoints: The checkpoints that keep plans: that of the pipeline, and that of its backfills.
         own: The names under which the pipeline, its replays and its backfills commit.
         where: The filter.
         columns: The columns that the filter names.
         cut: The column by which the filter is cut into slices; None without a cut.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
-        trusted: Whether the user vouches that no row crosses an edge.
-        bars_batches: Whether a batch of other steps ends the backfill.
+        trusted: Whether the user has confirmed, with --rows-stay, that no row crosses an edge.
+        bars_batches: Whether a batch that the pipeline commits with other steps ends the backfill.
         batch_at_start: The pipeline's last batch when the backfill began.
     """
 
     plan: Plan
     spark: SparkSession
     table: JavaTable
-    target: Target
+    target: TargetRows
     checkpoints: Sequence[Checkpoint]
     own: frozenset[str]
     where: str
@@ -92,22 +93,22 @@ class Edges:
     bars_batches: bool = field(default=False, init=False)
     batch_at_start: int = field(default=-1, init=False)
 
-    def refuse(self, rows: DataFrame, standing: Standing, head: JavaSnapshot | None) -> None:
+    def refuse(self, rows: DataFrame, live_position: LivePosition, head: JavaSnapshot | None) -> None:
         """Rejects a filter if rows may have moved across its edges.
 
         Args:
             rows: All rows that the current script produces from what the pipeline read, as the target stores them.
-            standing: How far the pipeline has come.
-            head: The head of the target.
+            live_position: How far the pipeline has read.
+            head: The target's current snapshot.
 
         Raises:
-            InputError: Rows may have moved; names the columns that may differ, and counts the rows outside.
+            InputError: Rows may have moved, and there are rows outside of the filter.
         """
-        self.batch_at_start = standing.batch
+        self.batch_at_start = live_position.batch
         expired = self._expired(head)
-        if self.trusted or (expired is not None and not self.trusts_expired):  # expiry is refused slice by slice
+        if self.trusted or (expired is not None and not self.trusts_expired):  # `refuse_others` rejects expired commits
             return
-        written = (
+        plans_or_problem = (
             self._past_plans(head)
             if expired is None
             else (
@@ -115,64 +116,71 @@ class Edges:
                 "their rows"
             )
         )
-        why = written if isinstance(written, str) else why_values_may_differ(written, self._plan_now, self.columns)
+        if isinstance(plans_or_problem, str):
+            why = plans_or_problem
+        else:
+            why = why_values_may_differ(plans_or_problem, self._present_plan, self.columns)
         if why:
             self.bars_batches = True
-            current = self.target.rows("true", head)
-            held, given = self._outside(current) if current is not None else 0, self._outside(rows)
-            if held or given:
+            present = self.target.rows("true", head)
+            stored, computed = self._outside(present) if present is not None else 0, self._outside(rows)
+            if stored or computed:
                 raise InputError(
-                    f"rows may have moved over the edge of {self.where}, and would be gone or there twice: {why}. "
-                    f"Outside of it are {counted(held, 'row')} of the table, and {counted(given, 'row')} that the "
-                    "script gives now; nothing was written.",
+                    f"rows may have moved into or out of {self.where}, and would be lost or stored twice: {why}. So "
+                    "the filter must select all rows, and some are outside of it. There, the table has "
+                    f"{counted(stored, 'row')}, and the current script computes {counted(computed, 'row')}; nothing "
+                    "was written.",
                     where=self.plan.origin,
-                    fix=f"name all rows in --where, nulls too, or a column that is as before; or pass {STAYS} if the "
-                    "mended script moves no row over this edge.",
+                    fix=f"write a --where that covers all rows, nulls too, or that names a column which is computed as "
+                    f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row over this edge.",
                 )
-        elif self.cut is not None and not isinstance(written, str):
-            self.bars_batches = bool(why_values_may_differ(written, self._plan_now, [self.cut]))
+        elif self.cut is not None and not isinstance(plans_or_problem, str):
+            self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
 
-    def refuse_newer(self, standing: Standing) -> None:
+    def refuse_newer(self, live_position: LivePosition) -> None:
         """Rejects batches that were committed since the backfill began, if their rows may cross an edge.
 
         Raises:
             InputError: There are such batches.
         """
-        if not self.bars_batches or standing.batch == self.batch_at_start or self._runs_same_steps(standing):
+        if not self.bars_batches or live_position.batch == self.batch_at_start or self._runs_same_steps(live_position):
             return
         raise InputError(
-            f"{self.plan.pipeline} has written batch {standing.batch} meanwhile by the steps with which it runs, "
-            "and the script as it is may put its rows into other slices; the slices before this one are repaired.",
+            f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile with the steps of its running "
+            "script, and the current script may put the rows of this batch into other slices; the slices before this "
+            "one are repaired.",
             where=self.plan.origin,
-            fix="stop the pipeline, or start it again with the script as it is, and start the backfill again; or pass "
-            f"{STAYS} if the mended script moves no row from one slice to another.",
+            fix="stop the pipeline, or restart it with the current script, and start the backfill again; or pass "
+            f"{ROWS_STAY_OPTION} if the fixed script moves no row from one slice to another.",
         )
 
-    def _runs_same_steps(self, standing: Standing) -> bool:
+    def _runs_same_steps(self, live_position: LivePosition) -> bool:
         """True if the running pipeline certainly produces the same rows as the current script."""
         columns = [*self.columns, *([self.cut] if self.cut is not None else [])]
-        return standing.record.steps == self.plan.fingerprint and not derivation_of(self._plan_now, columns).why
+        return (
+            live_position.record.steps == self.plan.fingerprint and not derivation_of(self._present_plan, columns).why
+        )
 
     @property
-    def _plan_now(self) -> dict[str, object]:
+    def _present_plan(self) -> dict[str, object]:
         """The current plan, in the form in which checkpoints keep plans."""
         plan = lasting(self.plan.as_json(), self.plan.state)
         return json.loads(json.dumps(plan, default=str))  # type: ignore[no-any-return]
 
     def _past_plans(self, head: JavaSnapshot | None) -> list[dict[str, object]] | str:
-        """The plans that wrote the pipeline's rows; a text says why if one of them is unknown."""
-        stamped: dict[str, int] = {}  # a snapshot of each fingerprint
+        """The plans that wrote the pipeline's rows; if one of them is unknown, a text that says which."""
+        snapshot_of: dict[str, int] = {}  # a snapshot that was written by the plan with this fingerprint
         for snapshot in History(self.table, head):
             if changes_rows(snapshot) and snapshot.summary().get("helios.pipeline") in self.own:
-                stamped.setdefault(str(snapshot.summary().get("helios.steps")), int(snapshot.snapshotId()))
+                snapshot_of.setdefault(str(snapshot.summary().get("helios.steps")), int(snapshot.snapshotId()))
         kept = self._kept_plans()
-        found: list[dict[str, object]] = []
-        for steps, snapshot_id in stamped.items():
-            plans = [dict(plan.plan) for plan in kept if plan.steps == steps]
-            if not plans and steps != self.plan.fingerprint:
+        past_plans: list[dict[str, object]] = []
+        for fingerprint, snapshot_id in snapshot_of.items():
+            plans = [dict(plan.plan) for plan in kept if plan.steps == fingerprint]
+            if not plans and fingerprint != self.plan.fingerprint:
                 return f"the plan by which snapshot {snapshot_id} was written is not kept"
-            found += plans
-        return found
+            past_plans += plans
+        return past_plans
 
     def _outside(self, rows: DataFrame) -> int:
         """The number of rows that the filter does not select; it does not select rows for which it is null."""

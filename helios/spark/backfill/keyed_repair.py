@@ -1,4 +1,8 @@
-"""What repairs of an upsert share: they compare the rows of some keys with those that the keys shall have."""
+"""The parts that both repairs of an upsert share, by commits and by a filter.
+
+A repair selects some keys. It compares the rows that the target has for these keys with the rows that the current
+script computes for them, and commits the difference with a MERGE.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ from helios.model.modes import Upsert
 from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import REFILL
-from helios.spark.backfill.keyed_rows import SIGN, BatchRows, TargetStates
-from helios.spark.backfill.live import LivePipeline, Standing
+from helios.spark.backfill.keyed_rows import SIGN, BatchRows, TargetSnapshots
+from helios.spark.backfill.live import LivePipeline, LivePosition
 from helios.spark.backfill.repair import COMMITS
 from helios.spark.backfill.result import Repaired
-from helios.spark.backfill.slices import Slice
+from helios.spark.backfill.slices import ROWS, Slice
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import DELETED
@@ -38,17 +42,18 @@ from helios.spark.sinks.stored_records import known_records
 from helios.table.positions import Batch
 from helios.table.refs import BACKFILL, REPLAY
 
-LARGEST = "__helios_largest"
+LARGEST_SIGN = "__helios_largest"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be written.
+    """The changes that a repair writes into the target.
 
     Attributes:
-        rows: The new rows of keys, and the old rows of keys that go, marked by `DELETED`.
-        before: How many rows of the target go.
-        after: How many come.
+        rows: The new row of each key that gets one, and the old row of each key that is deleted. `DELETED` is true for
+            the latter.
+        before: The number of rows that are removed from the target.
+        after: The number of rows that are added to it.
     """
 
     rows: DataFrame
@@ -57,18 +62,18 @@ class Changes:
 
 
 @dataclass(kw_only=True)
-class KeyedRepair:
+class UpsertRepair:
     """Repairs rows of an upsert by their keys.
 
     Attributes:
         plan: The pipeline.
         spark: The session.
         target: Iceberg's table object.
-        ledger: The record of the backfill; None for a dry run.
-        live: The pipeline that may be running.
-        rows: The rows that the script gives.
-        names: The names of the pipeline.
-        verify: Raises when another process has taken the backfill over.
+        ledger: The ledger of the backfill; None for a dry run.
+        live: The pipeline, which may be running.
+        rows: Computes rows with the current script.
+        names: The present and former names of the pipeline.
+        verify: Raises if another process has taken over the backfill.
     """
 
     plan: Plan
@@ -90,48 +95,52 @@ class KeyedRepair:
 
     @property
     def unordered(self) -> Upsert:
-        """The mode of the repair, whose rows are the newest ones already."""
+        """The mode without order and deletes: each key has one row already, and deleted keys are marked."""
         return replace(self.mode, order_by=None, delete_when=None)
 
     @property
-    def states(self) -> TargetStates:
-        return TargetStates(spark=self.spark, table=self.target, keys=self.mode.keys)
+    def snapshots(self) -> TargetSnapshots:
+        return TargetSnapshots(spark=self.spark, table=self.target, keys=self.mode.keys)
 
-    def committed(
-        self, number: int, slice: Slice, stamp: str, found: Callable[[Standing], Changes | None]
+    def commit_changes(
+        self, number: int, slice: Slice, stamp: str, compute: Callable[[LivePosition], Changes | None]
     ) -> Repaired | Conflict:
-        """Commits the changes of a slice.
+        """Computes the changes of a slice, and commits them.
 
         Args:
             number: The number of the slice.
             slice: The slice.
-            stamp: The name of the snapshot's property that holds the slice's condition.
-            found: Gives the changes for where the pipeline stands; None for no change.
+            stamp: The property of the snapshot summary that gets the slice's condition.
+            compute: Returns the changes, given how far the pipeline has read; None for no change.
         """
         ledger = self.ledger
         assert ledger is not None
         self.verify()
-        done = self.live.committed()  # before the table, which then has these batches
+        committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
         ledger.find(Batch(number, (), replayed=True))
-        at = self.live.standing(ledger.table, done)
-        changes = found(at)
+        live_position = self.live.position(ledger.table, committed)
+        changes = compute(live_position)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
         options = replace(options, stamps={**options.stamps, stamp: slice.condition}, verify=self.verify)
         before, after = (changes.before, changes.after) if changes is not None else (0, 0)
         write = self._write(changes.rows if changes is not None and (before or after) else None)
-        batch = Batch(number, at.spans, replayed=True)
-        made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
-        if isinstance(made, Conflict):
-            return made
+        batch = Batch(number, live_position.spans, replayed=True)
+        commit = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        if isinstance(commit, Conflict):
+            return commit
         freshness.verify(self.plan.write.table, self.target)
-        snapshot = made.snapshot if made is not None else None
+        snapshot = commit.snapshot if commit is not None else None
         return Repaired(slice=slice.name, before=before, after=after, snapshot=snapshot)
 
     def _write(self, changes: DataFrame | None) -> Callable[[Transaction], None]:
         mode, names = self.unordered, self.names
 
         def conflict(snapshot: JavaSnapshot) -> str:
-            """Iceberg compares the keys with those of the pipeline's batches; other writers are looked at anew."""
+            """The reason why a concurrent commit conflicts; empty if it does not.
+
+            Iceberg itself checks the pipeline's own commits for the keys of the MERGE. After a commit of another
+            writer, the repair must check again whether that writer has changed the keys.
+            """
             if snapshot.summary().get("helios.pipeline") in names or not changes_rows(snapshot):
                 return ""
             return f"snapshot {snapshot.snapshotId()} has changed rows"
@@ -147,42 +156,43 @@ class KeyedRepair:
 
         return write
 
-    def between(self, now: DataFrame, wanted: DataFrame) -> Changes:
-        """The changes that make rows of the target, of some keys, those that they shall be."""
-        different = self.kept(self.states.difference(now, wanted))
+    def changes_between(self, present: DataFrame, wanted: DataFrame) -> Changes:
+        """The changes that turn the target's present rows of some keys into the wanted rows of these keys."""
+        different = self.computed_once(self.snapshots.difference(present, wanted))
         before, after = (different.where(F.col(SIGN) == sign).count() for sign in (-1, 1))
-        keys = map(quoted, self.mode.keys)
-        comes = F.max(SIGN).over(Window.partitionBy(*keys))  # a row that another one replaces is no delete
-        changes = different.withColumn(LARGEST, comes).where(F.col(SIGN) == F.col(LARGEST))
-        changes = changes.withColumn(DELETED, F.col(SIGN) < 0).drop(SIGN, LARGEST)
-        return Changes(self.kept(changes), before, after)
+        # A key with a new row is updated, so only its new row is kept. A key with only an old row is deleted.
+        largest_sign = F.max(SIGN).over(Window.partitionBy(*map(quoted, self.mode.keys)))
+        changes = different.withColumn(LARGEST_SIGN, largest_sign).where(F.col(SIGN) == F.col(LARGEST_SIGN))
+        changes = changes.withColumn(DELETED, F.col(SIGN) < 0).drop(SIGN, LARGEST_SIGN)
+        return Changes(self.computed_once(changes), before, after)
 
-    def scope(self, keys: DataFrame) -> MergeScope:
+    def scope_of(self, keys: DataFrame) -> MergeScope:
+        """The scope of a MERGE with these keys."""
         return merge.validate_keys(keys, self.unordered, self.table, self.plan.declared.sink.origin)
 
-    def kept(self, rows: DataFrame) -> DataFrame:
-        """Rows that are computed once, without their plan: the plans of many slices would grow into each other."""
+    def computed_once(self, rows: DataFrame) -> DataFrame:
+        """Computes rows and stores them on disk, without their query plan: otherwise the plan grows with each slice."""
         return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
-    def stopped(self, stack: ExitStack, why: str) -> Callable[[], None]:
-        """Keeps the pipeline from running.
+    def keep_stopped(self, stack: ExitStack, unseen: str) -> Callable[[], None]:
+        """Takes the lease of the pipeline, so that it cannot run during the repair.
 
         Args:
-            stack: What ends with the repair.
-            why: What a running pipeline does that the repair would not see, for the message.
+            stack: Releases the lease when it is closed.
+            unseen: What a running pipeline would do without a trace in the target, for the message.
 
         Returns:
-            Raises a `LeaseError` if the pipeline runs all the same, as after a long pause of this process.
+            A function that raises a `LeaseError` if the lease was lost, for instance in a long pause of this process.
 
         Raises:
-            LeaseError: It is running.
+            LeaseError: The pipeline is running.
         """
         lease = Lease(Checkpoint(self.spark, self.live.checkpoint.location))
         try:
             lease.acquire()
         except LeaseError as error:
             raise LeaseError(
-                f"{self.plan.pipeline} is running, and {why} leave no trace by which the repair would see them: "
+                f"{self.plan.pipeline} is running, and {unseen} leave no trace by which the repair would see them: "
                 f"{error.what}",
                 where=self.plan.origin,
                 fix="stop the pipeline, repair, and start it again.",
@@ -190,7 +200,7 @@ class KeyedRepair:
         stack.callback(lease.release)
         return lease.verify
 
-    # what is refused
+    # checks
 
     def error(self, slice: str, why: str, fix: str = REFILL) -> InputError:
         return InputError(
@@ -199,22 +209,23 @@ class KeyedRepair:
             fix=fix,
         )
 
-    def refuse_memory(self, slice: str, at: Standing) -> None:
-        """Rejects a pipeline that knows more of its keys than the target shows.
+    def refuse_remembered_keys(self, slice: str, live_position: LivePosition) -> None:
+        """Rejects an ordered upsert whose state is not in the target alone.
 
         Raises:
-            InputError: It, or another one, remembers keys beside the table.
+            InputError: The pipeline remembers deleted keys or orders in its checkpoint, or another pipeline upserts
+                into the target.
         """
         context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint)
-        if self.mode.order_by is not None and upsert_state(context, at.record).has_keys:
-            why = "the pipeline remembers deleted keys or orders beside the table, which is not repaired"
+        if self.mode.order_by is not None and upsert_state(context, live_position.record).has_keys:
+            why = "the pipeline remembers deleted keys or orders outside of the table, and these are not repaired"
             raise self.error(slice, why)
-        own = {f"{name}{end}" for name in self.names for end in ("", REPLAY, BACKFILL)}
+        own_names = {f"{name}{end}" for name in self.names for end in ("", REPLAY, BACKFILL)}
         branch = self.plan.write.sink.branch_name
         others = [
             name
             for name, record in known_records(self.target).items()
-            if name not in own and record.upserts and record.branch == branch
+            if name not in own_names and record.upserts and record.branch == branch
         ]
         if others and self.mode.order_by is not None:
             raise self.error(
@@ -223,20 +234,20 @@ class KeyedRepair:
                 "write all of its pipelines into a new table, which then takes the old one's place.",
             )
 
-    def refuse_twice(self, slice: str, rows: DataFrame) -> None:
-        """Rejects keys that the target holds more than once.
+    def refuse_duplicate_keys(self, slice: str, rows: DataFrame) -> None:
+        """Rejects rows of the target if several have the same key.
 
         Raises:
-            InputError: There is such a key.
+            InputError: A key has several rows.
         """
-        keyed = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(merge.RANK))
-        twice = keyed.where(F.col(merge.RANK) > 1).drop(merge.RANK).head()
-        if twice is not None:
-            why = f"it holds {merge.shown(twice.asDict())} more than once"
+        counts = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(ROWS))
+        duplicate = counts.where(F.col(ROWS) > 1).drop(ROWS).head()
+        if duplicate is not None:
+            why = f"it holds {merge.shown(duplicate.asDict())} more than once"
             raise self.error(slice, why, "leave one row of each key.")
 
-    def of_others(self, others: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
-        """The commits of other writers that changed keys of a scope."""
-        for one in others:
-            if not scope.narrow(self.states.changed_by(one)).isEmpty():
-                yield one
+    def changing_keys(self, commits: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
+        """Yields those of the commits that changed rows of keys in a scope."""
+        for commit in commits:
+            if not scope.narrow(self.snapshots.changed_by(commit)).isEmpty():
+                yield commit

@@ -1,4 +1,4 @@
-"""The rows of a target with keys, at its snapshots, and those that the script gives of the batches of its upsert."""
+"""The rows of an upsert by their keys: those that the target has at a snapshot, and those that the script computes."""
 
 from __future__ import annotations
 
@@ -36,23 +36,26 @@ from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.table import split_invalid
 from helios.spark.steps.build import Built
 
-BATCH, SIGN, TIED = "__helios_batch", "__helios_sign", "__helios_tied"
-"""The number of a row's batch; 1 for a row that comes, -1 for one that goes; whether other newest rows of its key
-differ, and nothing tells which one came last."""
-CONTENT, PLACE = "__helios_content", "__helios_place"
-EXACT = {
+BATCH = "__helios_batch"
+"""The column with the number of a row's batch."""
+SIGN = "__helios_sign"
+"""The column that is 1 for an added row, and -1 for a removed row."""
+TIED = "__helios_tied"
+"""The column that is true if several different rows of a key may be the newest: it is unknown which one came last."""
+CONTENT_HASH, ORDER_RANK = "__helios_content", "__helios_place"
+JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "false",
 }
-"""How rows are written as JSON so that two different ones differ: Spark's default leaves microseconds out."""
-BEFORE = -1
-"""The batch of the rows from before all batches."""
+"""Options that make the JSON of two different rows differ: Spark's default format leaves microseconds out."""
+BEFORE_BATCHES = -1
+"""The batch number of rows that are older than all batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetStates:
-    """The rows of a target at its snapshots.
+class TargetSnapshots:
+    """Reads the rows of a target at its snapshots.
 
     Attributes:
         spark: The session.
@@ -69,24 +72,29 @@ class TargetStates:
         return spark_schema(self.spark, self.table)
 
     def at(self, snapshot: JavaSnapshot | None, scope: MergeScope) -> DataFrame:
-        """The rows of a state whose keys are in a scope, in the table's present columns."""
+        """The rows at a snapshot whose keys are in a scope, with the table's present columns.
+
+        Args:
+            snapshot: The snapshot; None for a table without rows.
+            scope: The keys.
+        """
         if snapshot is None:
             return self._read(None)
         scan = self.table.newScan().useSnapshot(int(snapshot.snapshotId()))
-        if snapshot.schemaId() == self.table.schema().schemaId():  # else the filter is bound to other columns
+        if snapshot.schemaId() == self.table.schema().schemaId():  # otherwise the filter binds to other columns
             types = {field.name: field.dataType for field in self.schema.fields}
             scan = scan.filter(iceberg_scope_of(self.table, types, scope).within)
         return scope.narrow(self._read(plan_tasks(self.spark, scan)))
 
     def changed_keys(self, before: JavaSnapshot | None, after: JavaSnapshot) -> DataFrame:
-        """The keys whose rows differ between two states; only files that differ are read."""
-        second = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(after.snapshotId())))
+        """The keys whose rows differ between two snapshots. Files that both snapshots have are not read."""
+        tasks_after = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(after.snapshotId())))
         if before is None:
-            return self._keys(self._read(second))
-        first = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(before.snapshotId())))
+            return self._keys(self._read(tasks_after))
+        tasks_before = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(before.snapshotId())))
         comparer = cast("JavaTaskComparer", instance(self.spark, OTHER_TASKS))
-        lost, came = list(comparer.call(first, second).toArray())
-        return self._keys(self.difference(self._read(lost), self._read(came)))
+        only_before, only_after = list(comparer.call(tasks_before, tasks_after).toArray())
+        return self._keys(self.difference(self._read(only_before), self._read(only_after)))
 
     def changed_by(self, snapshot: JavaSnapshot) -> DataFrame:
         """The keys whose rows a commit changed."""
@@ -94,7 +102,10 @@ class TargetStates:
         return self.changed_keys(self.table.snapshot(int(parent)) if parent is not None else None, snapshot)
 
     def difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
-        """The rows that one has and the other lacks, with their `SIGN`, as multisets."""
+        """The rows that only one side has, compared as multisets: with `SIGN` -1 for `before`, and 1 for `after`.
+
+        If a side has several more copies of a row, the sign is multiplied by their number.
+        """
         fields = self.schema.fields
         names = [quoted(field.name) for field in fields]
         signed = [rows.select(*names, F.lit(sign).alias(SIGN)) for rows, sign in ((before, -1), (after, 1))]
@@ -111,15 +122,15 @@ class TargetStates:
 
 @dataclass(kw_only=True)
 class BatchRows:
-    """The rows that the script gives of the batches of an upsert.
+    """Computes the rows of an upsert's batches with the current script.
 
     Attributes:
         plan: The pipeline.
         spark: The session.
         table: Iceberg's table object.
-        recompute: The steps of the script over its sources.
-        rejects: The quarantine of the pipeline.
-        evolves: Whether the target gets new columns of the script; False for a dry run.
+        recompute: Runs the steps of the script over its sources.
+        rejects: Compares rejected rows with the pipeline's quarantine.
+        evolves: Whether new columns of the script are added to the target; False for a dry run.
     """
 
     plan: Plan
@@ -136,23 +147,21 @@ class BatchRows:
         return mode
 
     def refuse_columns(self) -> None:
-        """Rejects a target that does not tell each key's order, or a part of each row.
+        """Rejects a target whose rows cannot be computed again from the batches alone.
 
         Raises:
-            InputError: The target does not store the order, or has columns that the script does not give.
+            InputError: The target does not store the order, or has columns that the script does not compute.
         """
-        stored, named = spark_schema(self.spark, self.table).names, {name.lower() for name in self._given().names}
+        stored = spark_schema(self.spark, self.table).names
+        computed = {name.lower() for name in self._script_schema().names}
         order = (self.mode.order_by or "").strip("` ").lower()
-        kept = [name for name in stored if name.lower() not in named]
-        why, fix = None, "refill the target with `helios run --full-refresh`."
-        if self.mode.order_by is not None and (order not in named or order not in map(str.lower, stored)):
-            why = f"it does not store {self.mode.order_by}, by which the pipeline remembers each key"
-        elif kept:
-            why = f"the script does not give {', '.join(kept)}, which a row keeps from commit to commit"
-            evolution = self.plan.write.iceberg.evolution
-            if set(kept) <= {*(old for old, _ in evolution.renames), *evolution.drops}:
-                why = f"{', '.join(kept)} of the target is still to be renamed or dropped"
-                fix = "run the pipeline once, which does so, and repair then."
+        not_computed = [name for name in stored if name.lower() not in computed]
+        why = None
+        if self.mode.order_by is not None and (order not in computed or order not in map(str.lower, stored)):
+            why = f"it does not store {self.mode.order_by}, by which the pipeline orders the rows of a key"
+        elif not_computed:
+            names = ", ".join(not_computed)
+            why = f"the script does not compute {names}, whose values a row keeps from commit to commit"
         if why is not None:
             raise InputError(
                 f"rows of {self.plan.write.table.text} cannot be repaired by their keys: {why}; nothing was written.",
@@ -161,141 +170,150 @@ class BatchRows:
             )
 
     def evolve(self) -> None:
-        """Adds new columns of the script to the target, but for a dry run."""
+        """Adds new columns of the script to the target, unless this is a dry run."""
         if self.evolves:
-            SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(self._given())
+            SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(self._script_schema())
 
-    def _given(self) -> StructType:
-        """The columns that the script gives to be stored."""
-        made = self.recompute.analyzed().schema
-        hidden = {name.lower() for name in (POSITION, *self._left_out(made))}
-        return StructType([field for field in made.fields if field.name.lower() not in hidden])
+    def _script_schema(self) -> StructType:
+        """The columns that the script computes and that the target stores."""
+        schema = self.recompute.analyzed().schema
+        not_stored = {name.lower() for name in (POSITION, *self._left_out(schema))}
+        return StructType([field for field in schema.fields if field.name.lower() not in not_stored])
 
-    def _left_out(self, made: StructType) -> tuple[str, ...]:
+    def _left_out(self, schema: StructType) -> tuple[str, ...]:
         stored = columns_of(spark_schema(self.spark, self.table))
-        return left_out(self.plan.write.iceberg, columns_of(made), stored, has_written=True)
+        return left_out(self.plan.write.iceberg, columns_of(schema), stored, has_written=True)
 
-    def of(self, past: PastBatches, batches: Sequence[PastBatch]) -> DataFrame | None:
-        """The rows of batches as the target stores them, each with `ORDER`, `DELETED` and its `BATCH`; None for none.
+    def of_batches(self, past: PastBatches, batches: Sequence[PastBatch]) -> DataFrame | None:
+        """The rows of some batches as the target stores them, with `ORDER`, `DELETED` and `BATCH`; None for no rows.
 
         Raises:
-            HeliosError: A source no longer holds them, the script rejects other rows than the batches, or the rows
-                cannot be upserted; names what is wrong.
+            HeliosError: A source no longer has the rows, the script rejects other rows than the pipeline did, or the
+                rows cannot be upserted.
         """
         parts: list[DataFrame] = []
         rejected: dict[int, list[DataFrame]] = {batch.owner: [] for batch in batches}
         for batch in batches:
             ordered = self.mode.order_by is not None
-            built = self.recompute.rows(batch.after, batch.to, positioned=ordered and self._passes)
+            built = self.recompute.rows(batch.after, batch.to, positioned=ordered and self._passes_positions)
             if built is None:
                 continue
             if self.plan.write.quarantine is not None:
                 built = split_invalid(built, self.mode)
             rejected[batch.owner] += built.rejected
-            parts.append(self._stored(built, batch.number))
-        for owner, some in rejected.items():
-            if owner < len(past.made):
-                self.rejects.refuse_other(some, past.made[owner].commit)
+            parts.append(self._batch_rows(built, batch.number))
+        for owner, rejected_rows in rejected.items():
+            if owner < len(past.commits):
+                self.rejects.refuse_other(rejected_rows, past.commits[owner].commit)
             else:
-                self.rejects.refuse_new(some)
+                self.rejects.refuse_new(rejected_rows)
         if not parts:
             return None
         rows = reduce(DataFrame.unionByName, parts)
         merge.validate_keys(rows, self.mode, self.plan.write.table.text, self.plan.declared.sink.origin, also=(BATCH,))
         return rows
 
-    def read(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
-        """The newest row of each key between two positions, all batches at once, as `of` gives rows, and if it is tied.
+    def newest_between(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
+        """The newest row of each key between two positions of the sources, computed in one query over all batches.
 
-        Of a key that is tied, all of these rows.
+        The rows have the columns of `of_batches`, and `TIED`. For a tied key, all rows that may be the newest are
+        returned.
 
         Args:
-            after: Where the rows begin; None for the first start of the pipeline.
-            to: Where they end.
-            number: The number that they get as their batch.
+            after: The position after which the rows begin; None for the first start of the pipeline.
+            to: The position at which the rows end.
+            number: The value of `BATCH` for all of the rows.
 
         Returns:
-            None for no rows.
+            The rows; None if there are none.
 
         Raises:
-            HeliosError: A source no longer holds them, or the script rejects other rows than the batches.
+            HeliosError: A source no longer has the rows, or the script rejects other rows than the pipeline did.
         """
-        built = self.recompute.rows(after, to, positioned=self._passes)
+        built = self.recompute.rows(after, to, positioned=self._passes_positions)
         if built is None:
             return None
         if self.plan.write.quarantine is not None:
             built = split_invalid(built, self.mode)
         refuse = self.rejects.refuse_other if after is None else self.rejects.refuse_new
         refuse(built.rejected)
-        rows = self._fitted(merge.marked(built.df, self.mode), number)
-        tied = self._tied(rows)
-        return merge.newest(tied.where(~F.col(TIED)), self.mode.keys).unionByName(tied.where(TIED)).drop(POSITION)
+        rows = self._as_stored(merge.marked(built.df, self.mode), number)
+        candidates = self._newest_candidates(rows)
+        untied = merge.newest(candidates.where(~F.col(TIED)), self.mode.keys)
+        return untied.unionByName(candidates.where(TIED)).drop(POSITION)
 
-    def _tied(self, rows: DataFrame) -> DataFrame:
-        """The newest rows of each key, with `TIED`: those of the largest order, and of these, of the last commit.
+    def _newest_candidates(self, rows: DataFrame) -> DataFrame:
+        """The rows of each key that may be its newest one, with `TIED`.
 
-        An upsert with an order takes the last of several rows of a commit, unless batches may cut the commit.
+        These are the rows of the largest order, and among them those of the last commit in the source. If they all have
+        the same content, they are not tied. Nor are they tied if the pipeline certainly read them in one batch: an
+        upsert with an order takes the last of the equal rows in a batch. A limit of rows or files may split a commit
+        into several batches.
         """
-        commit, trigger = self._commit(rows), self.plan.trigger
+        commit, trigger = self._source_commit(rows), self.plan.trigger
         names = [quoted(name) for name in rows.columns if name not in (POSITION, BATCH)]
-        keyed = Window.partitionBy(*map(quoted, self.mode.keys))
-        place = F.dense_rank().over(keyed.orderBy(F.col(ORDER).desc_nulls_last(), commit.desc()))
-        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names), EXACT)), PLACE: place})
-        rows = rows.where(F.col(PLACE) == 1)
-        tied = F.min(CONTENT).over(keyed) != F.max(CONTENT).over(keyed)
-        whole = trigger is None or (trigger.max_rows is None and trigger.max_files is None)
-        if self.mode.order_by is not None and whole:
-            tied = tied & (commit == 0)
-        return rows.withColumn(TIED, tied).drop(CONTENT, PLACE)
+        of_key = Window.partitionBy(*map(quoted, self.mode.keys))
+        rank = F.dense_rank().over(of_key.orderBy(F.col(ORDER).desc_nulls_last(), commit.desc()))
+        content_hash = F.xxhash64(F.to_json(F.struct(*names), JSON_OPTIONS))
+        rows = rows.withColumns({CONTENT_HASH: content_hash, ORDER_RANK: rank}).where(F.col(ORDER_RANK) == 1)
+        tied = F.min(CONTENT_HASH).over(of_key) != F.max(CONTENT_HASH).over(of_key)
+        reads_whole_commits = trigger is None or (trigger.max_rows is None and trigger.max_files is None)
+        if self.mode.order_by is not None and reads_whole_commits:
+            tied = tied & (commit == 0)  # 0 means that the commit is unknown
+        return rows.withColumn(TIED, tied).drop(CONTENT_HASH, ORDER_RANK)
 
-    def _commit(self, rows: DataFrame) -> Column:
-        """The number of a row's commit in the source; 0 where nothing tells it."""
+    def _source_commit(self, rows: DataFrame) -> Column:
+        """The number of the commit in the source that has a row; 0 if unknown."""
         followed = [read.source for read in self.plan.reads if read.source.streaming]
         if POSITION not in rows.columns or len(followed) != 1 or not followed[0].commits_in_positions:
             return F.lit(0)
-        kind = rows.schema[POSITION].dataType
-        assert isinstance(kind, StructType)
-        return F.coalesce(F.col(POSITION)[kind.names[0]], F.lit(0))
+        position_type = rows.schema[POSITION].dataType
+        assert isinstance(position_type, StructType)
+        return F.coalesce(F.col(POSITION)[position_type.names[0]], F.lit(0))
 
     @property
-    def _passes(self) -> bool:
-        """Whether the steps pass the positions of rows on."""
+    def _passes_positions(self) -> bool:
+        """True if all steps keep the column with the position of a row in its source."""
         return all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
-    def _stored(self, built: Built, number: int) -> DataFrame:
+    def _batch_rows(self, built: Built, number: int) -> DataFrame:
         rows = merge.marked(built.df, self.mode)
         if self.mode.order_by is not None:
             rows = merge.newest(rows, self.mode.keys)
-        return self._fitted(rows.drop(POSITION), number)
+        return self._as_stored(rows.drop(POSITION), number)
 
-    def _fitted(self, rows: DataFrame, number: int) -> DataFrame:
-        """Rows as the target stores them, with their helper columns and their position, where they have one."""
+    def _as_stored(self, rows: DataFrame, number: int) -> DataFrame:
+        """Casts rows to the columns of the target, and keeps `DELETED` and the position; adds `ORDER` and `BATCH`."""
         rows = rows.drop(*self._left_out(rows.schema))
         schema = spark_schema(self.spark, self.table)
-        known, helpers = {name.lower() for name in schema.names}, (*merge.HELPERS, POSITION)
-        rows = rows.select(*[quoted(name) for name in rows.columns if name.lower() in known or name in helpers])
-        kept = [rows.schema[name] for name in helpers if name in rows.columns]
-        rows = align(rows, StructType([*schema.fields, *kept]))
-        return marked(rows.drop(ORDER), self.mode, number, DELETED)
+        stored_names, helpers = {name.lower() for name in schema.names}, (*merge.HELPERS, POSITION)
+        rows = rows.select(*[quoted(name) for name in rows.columns if name.lower() in stored_names or name in helpers])
+        helper_fields = [rows.schema[name] for name in helpers if name in rows.columns]
+        rows = align(rows, StructType([*schema.fields, *helper_fields]))
+        return with_order(rows.drop(ORDER), self.mode, number)
 
 
-def marked(rows: DataFrame, mode: Upsert, batch: int, *also: str) -> DataFrame:
-    """Rows of the target with their `ORDER`, as the target stores it, and their `BATCH`; not deleted but by `also`."""
+def with_order(rows: DataFrame, mode: Upsert, batch: int) -> DataFrame:
+    """Adds to rows of the target their `ORDER`, computed from the stored columns, and their `BATCH`."""
     order = F.expr(mode.order_by) if mode.order_by is not None else F.lit(None).cast("bigint")
-    rows = rows.withColumns({ORDER: order, BATCH: F.lit(batch)})
-    return rows if DELETED in also else rows.withColumn(DELETED, F.lit(False))
+    return rows.withColumns({ORDER: order, BATCH: F.lit(batch)})
+
+
+def stored_rows(rows: DataFrame, mode: Upsert, batch: int) -> DataFrame:
+    """Adds `ORDER`, `BATCH` and `DELETED` to rows that the target has, of which none is deleted."""
+    return with_order(rows, mode, batch).withColumn(DELETED, F.lit(False))
 
 
 def latest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The row that each key has after all batches: the largest order, and of equal ones, or without, the latest.
+    """The row that each key has after all batches: the row of the largest order, and of these, that of the last batch.
 
-    Of a tied key, all of its rows: each other one has one row of a batch.
+    Without an order, it is the row of the last batch. For a tied key, all of its tied rows are returned.
     """
     order = [F.col(ORDER).desc_nulls_last(), F.col(BATCH).desc()]
     rank = F.rank().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn(merge.RANK, rank).where(F.col(merge.RANK) == 1).drop(merge.RANK)
 
 
-def newest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The latest rows of keys that are not deleted, as the target stores them."""
+def latest_stored(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The latest row of each key that is not deleted, with the target's columns only."""
     return latest(rows, keys).where(~F.col(DELETED)).drop(ORDER, DELETED, BATCH)

@@ -1,12 +1,14 @@
-"""The repair of the rows of an upsert that a filter names: their keys get what the script makes of all batches.
+"""Repairs the rows of an upsert that a filter selects.
 
-The source is read once, from the pipeline's first start on. Each key whose row meets the filter, now or by the script
-as it is, gets its newest row, or is deleted where the script gives none. So a row that moves over an edge of the filter
-or of a slice is there once.
+The backfill reads the source once, from the pipeline's first start on, and keeps the newest row of each key. It repairs
+each key whose row meets the filter, in the target or as the current script computes it. Such a key gets its newest row.
+If the script computes no row for it, the key is deleted. So a row that moves into or out of the filter or a slice is
+stored exactly once.
 
-A batch of an ordered upsert that began before a slice was repaired may have dropped rows that were late beside the
-wrong ones, and this leaves no trace in the target. So the last slice, `MEANWHILE`, waits for that batch, and upserts
-the rows that came since the first slice into the keys that were repaired.
+An ordered upsert drops a row that is older than the stored row of its key. A batch that began before a slice was
+repaired may have compared its rows with wrong stored rows, and dropped too many. The target does not show this. So the
+last slice, `CATCH_UP`, waits until that batch has ended. It then reads the rows that arrived since the first slice, and
+upserts them into the repaired keys.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from pyspark.sql import functions as F
 
 from helios.errors import InputError, LeaseError, NotFound
 from helios.plan.backfills import Cut
-from helios.spark.backfill.keyed_repair import Changes, KeyedRepair
-from helios.spark.backfill.keyed_rows import BATCH, BEFORE, TIED, latest, marked
-from helios.spark.backfill.live import Standing
+from helios.spark.backfill.keyed_repair import Changes, UpsertRepair
+from helios.spark.backfill.keyed_rows import BATCH, BEFORE_BATCHES, TIED, latest, stored_rows
+from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.notes import Notes
 from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
-from helios.spark.backfill.slices import MEANWHILE, Slice, slice_of, slices_of
-from helios.spark.backfill.writers import Target
+from helios.spark.backfill.slices import CATCH_UP, Slice, slice_of, slices_of
+from helios.spark.backfill.writers import TargetRows
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
@@ -42,154 +44,161 @@ from helios.table.commits import SLICE
 from helios.table.refs import BACKFILL, REPLAY
 
 LOOK_AGAIN = 0.5
-"""Seconds between two looks at a batch that is under way."""
-LEAVE_OUT = (
+"""Seconds between two checks whether a running batch has ended."""
+LEAVE_OUT_FIX = (
     "leave those keys out with --where (`helios why` shows whose they are), or refill the target with "
     "`helios run --full-refresh`."
 )
 
 
 @dataclass(kw_only=True)
-class RepairKeys(KeyedRepair):
-    """Repairs the keys of a filter, slice by slice.
+class UpsertFilterRepair(UpsertRepair):
+    """Repairs the keys whose rows meet a filter, slice by slice.
 
     Attributes:
         where: The filter.
-        cut: How it is cut into slices; None for one slice.
-        writers: The rows of the target, and who wrote them.
-        notes: The notes of the backfill, and of the one before it.
-        note: Called with a line about what is waited for.
-        stopping: Whether the backfill ends after the running slice.
-        parts: The newest row of each key of what the script gives: up to where the backfill began, and of what the
-            pipeline has read since, part after part.
-        read_to: Where the last part ends; None before anything is read.
+        cut: How the rows are cut into slices; None for one slice.
+        target_rows: The rows of the target, and their writers.
+        notes: The notes of the backfill; before it begins, those of the stopped one.
+        note: Called with a line for the user when the backfill waits for a batch.
+        stopping: Returns True to end the backfill after the running slice.
+        parts: The newest rows of keys that the script computes. The first part has those up to the position where the
+            backfill began. Each later part has those of what the pipeline has read since the part before it.
+        read_to: The position at which the last part ends; None before anything is read.
     """
 
     where: str
     cut: Cut | None
-    writers: Target
+    target_rows: TargetRows
     notes: Notes
     note: Callable[[str], None]
     stopping: Callable[[], bool]
     parts: list[DataFrame] = field(default_factory=list)
-    read_to: Standing | None = None
+    read_to: LivePosition | None = None
 
     def begin(self, stack: ExitStack) -> Callable[[], None]:
-        """Reads the source. A pipeline with deletes and no order is kept from running.
+        """Reads the source up to the pipeline's position. If the mode has deletes, keeps the pipeline from running.
+
+        Returns:
+            A function that raises a `LeaseError` if the pipeline may be running although it was kept from it.
 
         Raises:
-            LeaseError: Such a pipeline is running.
+            LeaseError: The mode has deletes, and the pipeline is running.
             NotFound: The pipeline has read nothing.
         """
         verify: Callable[[], None] = lambda: None  # noqa: E731
         if self.mode.delete_when is not None:
-            verify = self.stopped(stack, "its deletes of missing keys")
+            verify = self.keep_stopped(stack, "its deletes of missing keys")
         self.rows.refuse_columns()
-        committed = self.live.committed()  # before the table, which then has these batches
+        committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
         self.target.refresh()
-        at = self.live.standing(self.target, committed)
-        self.refuse_memory(self.where, at)
+        live_position = self.live.position(self.target, committed)
+        self.refuse_remembered_keys(self.where, live_position)
         self.rows.evolve()
-        rows = self.rows.read(None, at.ends, BEFORE)
+        rows = self.rows.newest_between(None, live_position.ends, BEFORE_BATCHES)
         if rows is None:
             raise NotFound(
                 f"{self.plan.pipeline} has read nothing yet: there is nothing to repair.", where=self.plan.origin
             )
-        self.parts[:] = [self.kept(rows)]
-        self.read_to = at
-        self.scope(self.parts[0].where(~F.col(TIED)))  # which refuses a row without a key
+        self.parts[:] = [self.computed_once(rows)]
+        self.read_to = live_position
+        self.scope_of(self.parts[0].where(~F.col(TIED)))  # called for its checks: it rejects a row with a null key
         return verify
 
     @property
     def slices(self) -> list[Slice]:
-        return [*self._cut(), *([self._meanwhile()] if self.mode.order_by is not None else [])]
+        return [*self._filter_slices(), *([self._catch_up_slice()] if self.mode.order_by is not None else [])]
 
-    def _meanwhile(self) -> Slice:
-        """The last slice, since the head, or since that of a backfill that was stopped before its own last slice."""
+    def _catch_up_slice(self) -> Slice:
+        """The catch-up slice, whose condition names the target's snapshot at the start of the backfill.
+
+        If an earlier backfill was stopped before its catch-up slice, that slice is returned: it covers both backfills.
+        """
         stopped = self.notes.load()
         for slice in stopped.slices if stopped is not None else ():
-            if slice.name == MEANWHILE:
+            if slice.name == CATCH_UP:
                 return slice
         head = self._head()
-        return Slice(MEANWHILE, f"since {head.snapshotId() if head is not None else None}")
+        return Slice(CATCH_UP, f"since {head.snapshotId() if head is not None else None}")
 
-    def _cut(self) -> list[Slice]:
-        if self.cut is None:  # which needs no values
+    def _filter_slices(self) -> list[Slice]:
+        if self.cut is None:  # a single slice does not depend on the values of the rows
             return [slice_of(self.where, None, None)]
         [rows] = self.parts
-        given = rows.where(~F.col(DELETED)).where(self.where)
-        before = self.writers.rows(self.where, self._head())
-        counts = slices_of(self.where, self.cut, before if before is not None else given.limit(0), given)
-        return [one.slice for one in counts]
+        after = rows.where(~F.col(DELETED)).where(self.where)
+        before = self.target_rows.rows(self.where, self._head())
+        counts = slices_of(self.where, self.cut, before if before is not None else after.limit(0), after)
+        return [count.slice for count in counts]
 
     def _head(self) -> JavaSnapshot | None:
         return tables.head(self.target, self.plan.write.sink.branch_name)
 
     def preview(self) -> tuple[list[Repaired], int | None]:
-        """The slices as they would be repaired now; the bytes are not known, since keys are looked up in all files."""
-        found: list[Repaired] = []
+        """Counts the changes of each slice. The size of the files is None: a repair looks up keys in all files."""
+        slices: list[Repaired] = []
         with ExitStack() as stack:
             self.begin(stack)
             assert self.read_to is not None
-            for slice in self._cut():
+            for slice in self._filter_slices():
                 changes = self._changes(slice, self._head(), self.read_to)
-                found.append(Repaired(slice=slice.name, before=changes.before, after=changes.after))
-        return found, None
+                slices.append(Repaired(slice=slice.name, before=changes.before, after=changes.after))
+        return slices, None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         with ExitStack() as stack:
-            if slice.name == MEANWHILE:
-                stopped = self._settled(stack)
-                if stopped is None:
+            if slice.name == CATCH_UP:
+                verify_pipeline_stopped = self._wait_for_batch(stack)
+                if verify_pipeline_stopped is None:
                     return Conflict(None, 0)
 
                 def verify() -> None:
                     self.verify()
-                    stopped()
+                    verify_pipeline_stopped()
 
-                def missed(at: Standing) -> Changes | None:
-                    return self._missed(slice, at)
+                def catch_up(live_position: LivePosition) -> Changes | None:
+                    return self._catch_up_changes(slice, live_position)
 
-                return replace(self, verify=verify).committed(number, slice, SLICE, missed)
+                return replace(self, verify=verify).commit_changes(number, slice, SLICE, catch_up)
 
-            def found(at: Standing) -> Changes:
-                return self._changes(slice, self.seen, at)
+            def changes(live_position: LivePosition) -> Changes:
+                return self._changes(slice, self.seen, live_position)
 
-            return self.committed(number, slice, SLICE, found)
+            return self.commit_changes(number, slice, SLICE, changes)
 
-    # a slice
+    # the slices of the filter
 
-    def _changes(self, slice: Slice, head: JavaSnapshot | None, at: Standing) -> Changes:
-        parts, keys = self._read_on(at), [quoted(key) for key in self.mode.keys]
-        named = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
-        there = self.writers.rows(slice.condition, head)
-        if there is not None:
-            self._refuse_keyless(slice, there)
-            named.append(there)
-        touched = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in named]).distinct()
-        scope = self.scope(self.kept(touched))
-        for one in self.of_others(self.writers.others(head), scope):
-            raise self.error(slice.name, _changed_by(one), LEAVE_OUT)
-        given = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
-        wanted = self.kept(latest(given, self.mode.keys))
+    def _changes(self, slice: Slice, head: JavaSnapshot | None, live_position: LivePosition) -> Changes:
+        parts, keys = self._read_up_to(live_position), [quoted(key) for key in self.mode.keys]
+        # The keys of the slice: of the rows that the script computes for it, and of the rows that the target has in it.
+        rows_of_slice = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
+        present_of_slice = self.target_rows.rows(slice.condition, head)
+        if present_of_slice is not None:
+            self._refuse_null_keys(slice, present_of_slice)
+            rows_of_slice.append(present_of_slice)
+        keys_of_slice = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in rows_of_slice]).distinct()
+        scope = self.scope_of(self.computed_once(keys_of_slice))
+        for commit in self.changing_keys(self.target_rows.others(head), scope):
+            raise self.error(slice.name, _changed_by(commit), LEAVE_OUT_FIX)
+        computed = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
+        wanted = self.computed_once(latest(computed, self.mode.keys))
         self._refuse_ties(slice, wanted)
-        now = self.kept(self.states.at(head, scope))
-        self.refuse_twice(slice.name, now)
-        return self.between(now, wanted.where(~F.col(DELETED)))
+        present = self.computed_once(self.snapshots.at(head, scope))
+        self.refuse_duplicate_keys(slice.name, present)
+        return self.changes_between(present, wanted.where(~F.col(DELETED)))
 
-    def _read_on(self, at: Standing) -> list[DataFrame]:
-        """The newest rows of keys up to a position, of which those of the last part are the newest of all."""
+    def _read_up_to(self, live_position: LivePosition) -> list[DataFrame]:
+        """Adds a part with what the pipeline has read since the last part; returns all parts, oldest first."""
         parts, read_to = self.parts, self.read_to
         assert read_to is not None
         new = None
-        if read_to.ends != at.ends:
-            new = self.rows.read(read_to.ends, at.ends, BEFORE + len(parts))
+        if read_to.ends != live_position.ends:
+            new = self.rows.newest_between(read_to.ends, live_position.ends, BEFORE_BATCHES + len(parts))
         if new is not None:
-            parts.append(self.kept(new))
+            parts.append(self.computed_once(new))
         if len(parts) > MANY:
             rows = latest(reduce(DataFrame.unionByName, parts), self.mode.keys)
-            parts[:] = [self.kept(rows.withColumn(BATCH, F.lit(BEFORE)))]
-        self.read_to = at
+            parts[:] = [self.computed_once(rows.withColumn(BATCH, F.lit(BEFORE_BATCHES)))]
+        self.read_to = live_position
         return parts
 
     def _refuse_ties(self, slice: Slice, rows: DataFrame) -> None:
@@ -205,80 +214,83 @@ class RepairKeys(KeyedRepair):
             "`helios run --full-refresh`.",
         )
 
-    def _refuse_keyless(self, slice: Slice, rows: DataFrame) -> None:
-        without = " OR ".join(f"{quoted(key)} IS NULL" for key in self.mode.keys)
-        if not rows.where(without).isEmpty():
+    def _refuse_null_keys(self, slice: Slice, rows: DataFrame) -> None:
+        null_key = " OR ".join(f"{quoted(key)} IS NULL" for key in self.mode.keys)
+        if not rows.where(null_key).isEmpty():
             raise self.error(
                 slice.name,
-                f"it holds rows without a key ({without}), which another writer has added",
-                f'leave them out: --where "({self.where}) AND NOT ({without})".',
+                f"it holds rows without a key ({null_key}), which another writer has added",
+                f'leave them out: --where "({self.where}) AND NOT ({null_key})".',
             )
 
-    # the rows that came meanwhile
+    # the catch-up slice
 
-    def _settled(self, stack: ExitStack) -> Callable[[], None] | None:
-        """Waits for the end of a batch that is under way; if its process has died, keeps the pipeline from running.
+    def _wait_for_batch(self, stack: ExitStack) -> Callable[[], None] | None:
+        """Waits until the running batch has ended. If no process runs it any more, keeps the pipeline from running.
 
         Returns:
-            Raises a `LeaseError` if the pipeline runs all the same; None if the backfill is stopped meanwhile.
+            A function that raises a `LeaseError` if the pipeline may be running although it was kept from it. None if
+            the user has stopped the backfill.
         """
         planned = max(self.live.checkpoint.batches("offsets"), default=-1)
-        told = False
+        noted = False
         while self.live.committed() < planned:
             self.verify()
             try:
-                return self.stopped(stack, "its late rows")
+                return self.keep_stopped(stack, "its late rows")
             except LeaseError:
                 if self.stopping():
                     return None
-                if not told:
+                if not noted:
                     self.note(f"waits for batch {planned} of {self.plan.pipeline}, which may have dropped late rows")
-                told = True
+                noted = True
                 time.sleep(LOOK_AGAIN)
         return lambda: None
 
-    def _missed(self, slice: Slice, at: Standing) -> Changes | None:
-        """The rows since the first slice that are newer than the repaired rows of their keys."""
-        own = list(self._own_commits(slice))
-        if not own:
+    def _catch_up_changes(self, slice: Slice, live_position: LivePosition) -> Changes | None:
+        """The changes by rows that arrived since the first slice and are newer than the repaired rows of their keys."""
+        own_commits = list(self._own_commits(slice))
+        if not own_commits:
             return None
-        entries = json.loads(own[-1].summary().get("helios.position") or "{}").get("sources") or ()
-        rows = self.rows.read(tuple(entry.get("place") for entry in entries), at.ends, BEFORE + 1)
+        entries = json.loads(own_commits[-1].summary().get("helios.position") or "{}").get("sources") or ()
+        first_ends = tuple(entry.get("place") for entry in entries)
+        rows = self.rows.newest_between(first_ends, live_position.ends, BEFORE_BATCHES + 1)
         if rows is None:
             return None
-        changed = reduce(DataFrame.unionByName, map(self.states.changed_by, own))
-        repaired = self.kept(changed.distinct())
-        wanted = self.kept(self.scope(repaired).narrow(rows))
-        self._refuse_ties(slice, wanted)
-        now = self.kept(self.states.at(self.seen, self.scope(wanted)))
-        known = marked(now, self.mode, BEFORE).withColumn(TIED, F.lit(False))
-        return self.between(now, latest(known.unionByName(wanted), self.mode.keys).where(~F.col(DELETED)))
+        changed_keys = reduce(DataFrame.unionByName, map(self.snapshots.changed_by, own_commits))
+        repaired_keys = self.computed_once(changed_keys.distinct())
+        arrived = self.computed_once(self.scope_of(repaired_keys).narrow(rows))
+        self._refuse_ties(slice, arrived)
+        present = self.computed_once(self.snapshots.at(self.seen, self.scope_of(arrived)))
+        known = stored_rows(present, self.mode, BEFORE_BATCHES).withColumn(TIED, F.lit(False))
+        wanted = latest(known.unionByName(arrived), self.mode.keys).where(~F.col(DELETED))
+        return self.changes_between(present, wanted)
 
     def _own_commits(self, slice: Slice) -> Iterator[JavaSnapshot]:
         """The commits of the pipeline's backfills since this one began, newest first.
 
         Raises:
-            InputError: Some of them may have expired. The backfill then begins anew.
+            InputError: Some of them may have expired. The next run then starts over.
         """
-        own = {f"{name}{BACKFILL}" for name in self.names}
+        backfill_names = {f"{name}{BACKFILL}" for name in self.names}
         history, began = History(self.target, self.seen), slice.condition.rpartition(" ")[2]
         for snapshot in history:
             if str(snapshot.snapshotId()) == began:
                 return
-            if snapshot.summary().get("helios.pipeline") in own:
+            if snapshot.summary().get("helios.pipeline") in backfill_names:
                 yield snapshot
         if history.expired is not None:
             self.notes.end()
             raise InputError(
                 f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
-                "known, and late rows of a batch beside it may be missing; its slices are repaired.",
+                "known, and late rows of a batch that ran meanwhile may be missing; its slices are repaired.",
                 where=self.plan.origin,
-                fix="start it again: it begins anew. Keep snapshots longer than a backfill takes.",
+                fix="start it again: it starts over. Keep snapshots longer than a backfill takes.",
             )
 
     @property
     def seen(self) -> JavaSnapshot | None:
-        """The state on which the ledger commits."""
+        """The target's newest snapshot when the ledger was last read."""
         assert self.ledger is not None
         return self.ledger.seen
 

@@ -1,4 +1,4 @@
-"""The live pipeline of a backfill: its position, its first start, and what it commits during the backfill."""
+"""The live pipeline of a backfill: how far it has read, where it first began, and its commits during the backfill."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from helios.table.ledger import Record, Starts, parse
 from helios.table.positions import Span
 from helios.table.refs import LEDGER
 
-KEPT = ("source", "uuid", "branch", "from", "place")
+REPEATED_FIELDS = ("source", "uuid", "branch", "from", "place")
 """The fields of a source that a backfill's commits repeat: how far it was read, but not the last batch's span."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a pipeline has come.
+class LivePosition:
+    """How far a pipeline has read its sources.
 
     Attributes:
-        record: Its record in the target.
+        record: Its ledger record in the target.
         batch: The last finished batch; it may have changed nothing in the target.
         ends: Where that batch ended in each followed source.
         entries: The same positions, in the ledger's form.
@@ -52,24 +52,24 @@ class Standing:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """What a commit of a backfill has read: all up to there."""
+        """The spans of a backfill's commit: from the beginning of each source up to this position."""
         return tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in self.entries)
 
 
 def rolled_back_error(plan: Plan, source: str) -> InputError:
-    """The error that the source still has rows which a rollback removed from the target.
+    """Returns the error for a source that still has rows which a rollback removed from the target.
 
     Args:
         plan: The pipeline.
         source: The source's name, for the message.
     """
-    other = "; or name a table or a folder of the same columns without these rows: --from"
+    from_fix = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
         f"{plan.pipeline} has continued with a new checkpoint behind batches or replays that were rolled back: "
         f"{source} still has their rows, which would come back; nothing was written.",
         where=plan.origin,
         fix="repair commits that the table still has, other than the first one, with --commits"
-        f"{other if plan.write.mode.upsert is None else ''}.",
+        f"{from_fix if plan.write.mode.upsert is None else ''}.",
     )
 
 
@@ -104,8 +104,8 @@ class LivePipeline:
             )
         return identity
 
-    def standing(self, table: JavaTable, committed: int) -> Standing:
-        """How far the pipeline has come, by the loaded metadata of its target.
+    def position(self, table: JavaTable, committed: int) -> LivePosition:
+        """How far the pipeline has read, by the loaded metadata of its target.
 
         Args:
             table: The target.
@@ -127,16 +127,16 @@ class LivePipeline:
                 f"{self._plan.pipeline} has begun a new checkpoint meanwhile, or its target was emptied; the backfill "
                 "ends here.",
                 where=self._plan.origin,
-                fix="start it again: it begins anew.",
+                fix="start it again: it starts over.",
             )
-        known = (record.position or {}).get("sources") or self._starts()
-        entries = tuple({key: entry[key] for key in KEPT if key in entry} for entry in known)
+        recorded = (record.position or {}).get("sources") or self._starts()
+        entries = tuple({key: entry[key] for key in REPEATED_FIELDS if key in entry} for entry in recorded)
         if committed <= record.batch:
-            return Standing(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
-        # Batches that changed nothing are only in Spark's log: the changed steps may give rows of them.
+            return LivePosition(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
+        # Later batches changed nothing, so only Spark's offset log has them. The current script may produce their rows.
         ends = tuple(self.checkpoint.offsets(committed))
-        placed = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
-        return Standing(record, committed, ends, placed)
+        entries_at_ends = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
+        return LivePosition(record, committed, ends, entries_at_ends)
 
     def _starts(self) -> Sequence[Entry]:
         """The followed sources where the pipeline first began, as the ledger names them."""
@@ -156,7 +156,7 @@ class LivePipeline:
         """The last batch that the pipeline has finished; -1 for none."""
         return max(self.checkpoint.batches("commits"), default=-1)
 
-    def starts(self, standing: Standing, table: JavaTable) -> Starts:
+    def starts(self, live_position: LivePosition, table: JavaTable) -> Starts:
         """The positions from which the followed sources were first read.
 
         Raises:
@@ -164,22 +164,24 @@ class LivePipeline:
                 rolled back.
         """
         starts: Starts | None = self.checkpoint.start()
-        if standing.record.rolled_back:
-            if starts and self._only_checkpoint(standing, table):
+        if live_position.record.rolled_back:
+            if starts and self._only_checkpoint(live_position, table):
                 return starts
             raise rolled_back_error(self._plan, "the source")
-        if standing.record.start:
-            return standing.record.start
-        if starts and (all(map(_begins, starts)) or self._only_checkpoint(standing, table)):
+        if live_position.record.start:
+            return live_position.record.start
+        if starts and (all(map(_is_beginning, starts)) or self._only_checkpoint(live_position, table)):
             return starts
         raise InputError(
-            f"where {self._plan.pipeline} has first begun to read is not known any more, as it has gone on with "
+            f"it is no longer known where {self._plan.pipeline} first began to read, because it has gone on with "
             "a new checkpoint, or its first commits have expired; nothing was written.",
             where=self._plan.origin,
             fix=other_rows_fix(self._plan),
         )
 
-    def with_begin(self, commit: Commit, ours: Sequence[Commit], standing: Standing, table: JavaTable) -> Commit:
+    def with_begin(
+        self, commit: Commit, own: Sequence[Commit], live_position: LivePosition, table: JavaTable
+    ) -> Commit:
         """A commit with the position at which its batch began, also for the first commit of a new checkpoint.
 
         A new checkpoint may continue after rows that were rolled back. Its first batch then does not begin where the
@@ -187,8 +189,8 @@ class LivePipeline:
 
         Args:
             commit: The commit.
-            ours: All commits of the pipeline, newest first.
-            standing: How far the pipeline has come.
+            own: All commits of the pipeline, newest first.
+            live_position: How far the pipeline has read.
             table: The target.
 
         Raises:
@@ -199,32 +201,35 @@ class LivePipeline:
             snapshot = table.snapshot(other.snapshot)
             return snapshot.summary().get("helios.checkpoint") if snapshot is not None else None
 
-        previous = next(iter(ours[ours.index(commit) + 1 :]), None)
+        previous = next(iter(own[own.index(commit) + 1 :]), None)
         if previous is None or checkpoint_of(previous) == checkpoint_of(commit):
             return commit
         starts = self.checkpoint.start()
         if checkpoint_of(commit) == self.identity.id and starts is not None:
             return replace(commit, before={"sources": starts})
-        if standing.record.rolled_back:
+        if live_position.record.rolled_back:
             raise rolled_back_error(self._plan, "the source")
         return commit
 
-    def _only_checkpoint(self, standing: Standing, table: JavaTable) -> bool:
+    def _only_checkpoint(self, live_position: LivePosition, table: JavaTable) -> bool:
         """True if the whole history of the target shows no other checkpoint of the pipeline."""
         history = History(table, tables.head(table, self._plan.write.sink.branch_name))
-        names = names_of(table, self._plan.write.pipelines, standing.record)
-        ours = [snapshot for snapshot in history if snapshot.summary().get("helios.pipeline") in names]
-        return history.expired is None and all(
-            snapshot.summary().get("helios.checkpoint") == self.identity.id for snapshot in ours
-        )
+        names = names_of(table, self._plan.write.pipelines, live_position.record)
+        checkpoints = {
+            snapshot.summary().get("helios.checkpoint")
+            for snapshot in history
+            if snapshot.summary().get("helios.pipeline") in names
+        }
+        return history.expired is None and checkpoints <= {self.identity.id}
 
 
-def _begins(start: Entry) -> bool:
-    at = position_of(start.get("place"))
-    return at is not None and at[1].begins
+def _is_beginning(start: Entry) -> bool:
+    """True if a start is the beginning of its source's history."""
+    kind_and_position = position_of(start.get("place"))
+    return kind_and_position is not None and kind_and_position[1].begins
 
 
-class Watcher:
+class ConflictWatcher:
     """Checks whether a commit of another writer conflicts with the slice that is being written.
 
     Args:
@@ -233,7 +238,8 @@ class Watcher:
         name: Its name as Spark parses it.
         slice: The slice.
         pipelines: The present and former names of the live pipeline.
-        gives: Whether the current script produces rows of the slice from what the sources received up to a position.
+        produces_rows: Returns True if the current script produces rows of the slice from what the sources received
+            since the slice's rows were computed, up to a position.
     """
 
     def __init__(
@@ -244,12 +250,12 @@ class Watcher:
         slice: Slice,
         *,
         pipelines: tuple[str, ...],
-        gives: Callable[[Ends], bool],
+        produces_rows: Callable[[Ends], bool],
     ) -> None:
         self._spark, self._table = spark, table
-        self._slice, self._pipelines, self._gives = slice, pipelines, gives
+        self._slice, self._pipelines, self._produces_rows = slice, pipelines, produces_rows
         self._within = filters.expression(spark, table, name, [slice.condition])
-        self._checked = -1  # the last batch whose input `gives` has looked at
+        self._checked = -1  # the last batch whose input produced no rows of the slice
 
     def conflict(self, snapshot: JavaSnapshot) -> str:
         """The reason why a commit conflicts; empty if it does not."""
@@ -259,13 +265,13 @@ class Watcher:
         if str(snapshot.operation()) != "append":
             return why
         try:
-            if self._adds(snapshot) or self._reads(snapshot):
+            if self._adds_rows(snapshot) or self._reads_rows(snapshot):
                 return why
         except (HeliosError, Py4JError, PySparkException) as error:  # the next attempt reports the error
             return f"snapshot {snapshot.snapshotId()} cannot be compared: {error}"
         return ""
 
-    def _adds(self, snapshot: JavaSnapshot) -> bool:
+    def _adds_rows(self, snapshot: JavaSnapshot) -> bool:
         """True if a commit adds rows of the slice."""
         scan = self._table.newIncrementalAppendScan().toSnapshot(int(snapshot.snapshotId()))
         parent = snapshot.parentId()
@@ -276,14 +282,17 @@ class Watcher:
         rows = read_tasks(self._spark, self._table, tasks).where(self._slice.condition)
         return bool(rows.select(F.lit(1)).limit(1).collect())
 
-    def _reads(self, snapshot: JavaSnapshot) -> bool:
-        """True if the current script produces rows of the slice from what a batch read; its own steps may be older."""
+    def _reads_rows(self, snapshot: JavaSnapshot) -> bool:
+        """True if the current script produces rows of the slice from what the pipeline's batch read.
+
+        The pipeline may still run with older steps, which put these rows elsewhere.
+        """
         summary = snapshot.summary()
         batch = summary.get("helios.batch")
         if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._checked:
             return False
         entries = json.loads(summary.get("helios.position") or "{}").get("sources") or ()
-        if self._gives(tuple(entry.get("place") for entry in entries)):
+        if self._produces_rows(tuple(entry.get("place") for entry in entries)):
             return True
         self._checked = int(batch)
         return False

@@ -1,8 +1,8 @@
 """The notes of a backfill in the checkpoint folder, so that another process can resume it.
 
 <checkpoint>/helios/backfill/
-  state.json          its request and its slices; those up to the ledger record's number are done
-  helios/lease.json   the process that runs it
+  state.json          the request and the slices; the backfill's ledger record has the number of the last finished slice
+  helios/lease.json   the process that runs the backfill
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class State:
     """A started backfill.
 
     Attributes:
-        id: Its id, which its commits carry as their checkpoint id.
+        id: Its id; its commits have this as their checkpoint id.
         ask: The request: its filter or commits, and its options.
-        made_by: The fingerprint of the steps and of the script, and the checkpoint of the pipeline.
+        made_by: What its rows are computed by and from; see `helios.spark.backfill.started.made_by`.
         slices: The slices, in their order.
     """
 
@@ -59,7 +59,7 @@ class Notes:
             return None
         try:
             fields = json.loads(text)
-            slices = [Slice(**one) for one in fields["slices"]]
+            slices = [Slice(**slice_fields) for slice_fields in fields["slices"]]
             return State(id=str(fields["id"]), ask=dict(fields["ask"]), made_by=list(fields["made_by"]), slices=slices)
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""`--from`: a table or a folder that is read in place of a source which no longer has the rows."""
+"""Reads the table or the folder of `--from` instead of a source that no longer has the rows."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from helios.plan.nodes import Plan
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import Source, current_rows
 from helios.sources.kinds import position_of
-from helios.spark.backfill.live import Standing, rolled_back_error
+from helios.spark.backfill.live import LivePosition, rolled_back_error
 from helios.spark.backfill.recompute import OtherRows
 from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 
 FORMATS = ("parquet", "orc", "avro")
-"""The file formats that can replace a source other than files: their footers name the columns."""
+"""The formats of folders that can replace a source which is not a folder: their files say their columns."""
 
 
-def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, standing: Standing) -> OtherRows:
-    """The rows of `--from`, with the columns of the source.
+def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, live_position: LivePosition) -> OtherRows:
+    """Returns a function that reads the rows of `--from`, with the columns of the source.
 
     Args:
         spark: The session.
         plan: The pipeline, which follows one source.
         other: The table, or the path of the folder.
-        standing: How far the pipeline has come; the source's own table is read only up to there.
+        live_position: How far the pipeline has read. If `other` is the source's own table, it is read up to there.
     """
     if isinstance(other, str):
-        return lambda source: _fitted(source, _folder(spark, plan, source, other), other)
-    return lambda source: _fitted(source, _table(spark, plan, other, standing), other.text)
+        return lambda source: _with_source_columns(source, _folder(spark, plan, source, other), other)
+    return lambda source: _with_source_columns(source, _table(spark, plan, other, live_position), other.text)
 
 
-def _table(spark: SparkSession, plan: Plan, name: TableName, standing: Standing) -> DataFrame:
+def _table(spark: SparkSession, plan: Plan, name: TableName, live_position: LivePosition) -> DataFrame:
     table = tables.load_table(spark, name)
     if table is None:
         raise NotFound(f"--from {name.text}: there is no such table.")
-    own = next((entry for entry in standing.entries if entry.get("uuid") == str(table.uuid())), None)
-    if own is None:
+    own_entry = next((entry for entry in live_position.entries if entry.get("uuid") == str(table.uuid())), None)
+    if own_entry is None:
         return spark.table(name.sql)
-    if standing.record.rolled_back:
+    if live_position.record.rolled_back:
         raise rolled_back_error(plan, f"--from {name.text}, its own source,")
-    at = position_of(own.get("place"))
-    snapshot = at[1].snapshot if at is not None and not at[1].partial else None
+    kind_and_position = position_of(own_entry.get("place"))
+    position = kind_and_position[1] if kind_and_position is not None else None
+    snapshot = position.snapshot if position is not None and not position.partial else None
     if snapshot is None or table.snapshot(snapshot) is None:
         raise InputError(
-            f"--from {name.text}: the pipeline stands within a snapshot of it, or at one that has expired.",
+            f"--from {name.text}: the pipeline has read only a part of a snapshot of it, or that snapshot has expired.",
             fix="let the pipeline read on, and start again.",
         )
     return spark.read.option("versionAsOf", snapshot).table(name.sql)
@@ -64,42 +65,43 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
             where=plan.origin,
             fix="copy the files that the pipeline has read into another folder, and name that one.",
         )
-    declared = read.source.elsewhere(folder)
-    if declared is not None:
-        reads = tuple(replace(one, source=declared, place=None) if one is read else one for one in plan.reads)
+    moved_source = read.source.elsewhere(folder)
+    if moved_source is not None:
+        moved_read = replace(read, source=moved_source, place=None)
+        reads = tuple(moved_read if each is read else each for each in plan.reads)
         return current_rows(SourceContext(plan=replace(plan, reads=reads), spark=spark), plan.reads.index(read))
     try:
         files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(folder)
         path = files.select("path").first()
     except AnalysisException as error:
         raise NotFound(f"--from {folder}: there is no such folder, and no such table.") from error
-    kind = path[0].rpartition(".")[2].lower() if path is not None else ""
-    if kind not in FORMATS:
+    file_format = path[0].rpartition(".")[2].lower() if path is not None else ""
+    if file_format not in FORMATS:
         raise InputError(
             f"--from {folder}: its files are not of {', '.join(FORMATS)}, which say their columns.",
             fix="write them as one of these, or into a table.",
         )
-    return spark.read.format(kind).option("recursiveFileLookup", "true").load(folder)
+    return spark.read.format(file_format).option("recursiveFileLookup", "true").load(folder)
 
 
-def _fitted(source: Source, df: DataFrame, other: str) -> DataFrame:
-    """Rows with the columns of a source, in their order.
+def _with_source_columns(source: Source, df: DataFrame, other: str) -> DataFrame:
+    """The rows with the columns of a source, in the source's order.
 
     Raises:
-        InputError: A column is missing, or of another type.
+        InputError: A column is missing, or has another type.
     """
     for condition in source.read_plan.source.conditions:
         df = df.where(condition)
     expected = source.empty(df.sparkSession).schema
-    held = {field.name.lower(): field for field in df.schema.fields}
+    present = {field.name.lower(): field for field in df.schema.fields}
     for field in expected.fields:
-        there = held.get(field.name.lower())
-        kind = field.dataType.simpleString()
-        if there is None:
+        other_field = present.get(field.name.lower())
+        expected_type = field.dataType.simpleString()
+        if other_field is None:
             raise InputError(f"--from {other} has no column {field.name!r}, which {source.read_plan.name} has.")
-        if there.dataType.simpleString() != kind:
+        if other_field.dataType.simpleString() != expected_type:
             raise InputError(
-                f"--from {other}: column {field.name!r} is {there.dataType.simpleString()}, and {kind} in "
-                f"{source.read_plan.name}."
+                f"--from {other}: column {field.name!r} is {other_field.dataType.simpleString()}, and "
+                f"{expected_type} in {source.read_plan.name}."
             )
-    return df.select(*[df[quoted(held[field.name.lower()].name)].alias(field.name) for field in expected.fields])
+    return df.select(*[df[quoted(present[field.name.lower()].name)].alias(field.name) for field in expected.fields])

@@ -1,4 +1,4 @@
-"""The rows that the current script produces from what its sources had up to a position."""
+"""Computes rows with the current script, from earlier parts of its sources."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ReadOnlyFiles(SmallFiles):
 
     @override
     def write(self, name: str, text: str) -> None:
-        return None  # the pipeline has written the same
+        return None  # the pipeline itself has written this content
 
     @override
     def delete(self, name: str) -> None:
@@ -88,8 +88,8 @@ class ReadOnlyCheckpoint(Checkpoint):
         self.files = ReadOnlyFiles(self.files)
 
 
-class Strict(Silent):
-    """An observer that raises where a run would continue without the missing files."""
+class StrictObserver(Silent):
+    """An observer that raises an error if source files are missing; a run would continue without them."""
 
     @override
     def files_gone(self, paths: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ class Strict(Silent):
 
 
 class Recompute:
-    """The steps of a pipeline over earlier parts of its sources.
+    """Runs the steps of a pipeline over earlier parts of its sources.
 
     Args:
         plan: The pipeline, compiled from the current script.
@@ -108,7 +108,7 @@ class Recompute:
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
         self._plan, self._spark, self.checkpoint = plan, spark, checkpoint
-        context = SourceContext(plan=plan, spark=spark, observer=Strict(), checkpoint=checkpoint)
+        context = SourceContext(plan=plan, spark=spark, observer=StrictObserver(), checkpoint=checkpoint)
         self._sources = {index: open_source(context, index) for index in range(len(plan.reads))}
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
 
@@ -117,17 +117,17 @@ class Recompute:
 
         Args:
             starts: The starting positions of the followed sources.
-            instead: Whether another table or folder is read in place of the source. The source's table may then have
-                been replaced.
+            instead: Whether another table or folder is read instead of the source. It is then no error if the source's
+                table was replaced.
 
         Raises:
             HeliosError: A source was replaced, or the script declares another start.
         """
         for index, entry in zip(self._followed, starts, strict=True):
             source = self._sources[index]
-            current = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
+            uuid = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
             try:
-                source.resume({**entry, **current})  # type: ignore[typeddict-item]
+                source.resume({**entry, **uuid})  # type: ignore[typeddict-item]
             except LedgerError as error:
                 raise _lost_error(self._plan, source.read_plan, error) from error
 
@@ -137,24 +137,24 @@ class Recompute:
         """The rows after all steps; None if nothing lies between the positions.
 
         Args:
-            after: The position after which it reads; None for the first start.
-            to: The position at which it ends.
-            other: Returns the rows that are read in place of the followed source's own.
+            after: The position after which the rows begin; None for the first start of the pipeline.
+            to: The position at which they end.
+            other: Returns the rows that are read instead of those of the followed source; None to read the source.
             positioned: Whether each row carries its position in the source, as in the batches of an ordered upsert.
 
         Raises:
             InputError: A source no longer has all of these rows; names what is missing.
         """
         parts: dict[int, DataFrame | None] = {}
-        for place, index in enumerate(self._followed):
+        for number, index in enumerate(self._followed):
             source = self._sources[index]
             if other is not None:
                 parts[index] = other(source)
             else:
-                begin = after[place] if after is not None else None
+                begin = after[number] if after is not None else None
                 with _adding_fix(self._plan, source.read_plan):
-                    _refuse_restarted(to[place] if after is None else None)
-                    span = source.span(begin if begin is not None else source.start(), to[place])
+                    _refuse_expired_history(to[number] if after is None else None)
+                    span = source.span(begin if begin is not None else source.start(), to[number])
                     empty = span.start == span.end
                     parts[index] = source.read(self._spark, span, positioned=positioned) if not empty else None
             source.context.rejected_input.take()  # bad rows, which the pipeline has handled already
@@ -166,7 +166,7 @@ class Recompute:
             part = parts.get(index)
             if part is None:
                 part = source.empty(self._spark) if index in parts else source.read(self._spark, None)
-            assert part is not None  # a state has columns even without rows
+            assert part is not None  # a source that is not followed always has a DataFrame, maybe without rows
             return part
 
         def past(index: int) -> Past | None:
@@ -181,7 +181,7 @@ class Recompute:
         return [json.dumps(source.current().entry, sort_keys=True, default=str) for source in others]
 
     def analyzed(self) -> DataFrame:
-        """The steps over streams of the followed sources, only to be analyzed by Spark."""
+        """The result of the steps over streams of the followed sources. It serves only for Spark's analysis."""
 
         def read_source(index: int, read: ReadPlan) -> DataFrame:
             source = self._sources[index]
@@ -192,15 +192,15 @@ class Recompute:
         return build(self._plan, read_source).df
 
 
-def _refuse_restarted(end: Position | None) -> None:
+def _refuse_expired_history(end: Position | None) -> None:
     """Rejects a position before which rows have expired.
 
     Raises:
         InputError: Rows before the position have expired.
     """
-    at = position_of(end)
-    if at is not None and at[1].restarted:
-        raise InputError(f"its history before snapshot {at[1].snapshot} has expired")
+    kind_and_position = position_of(end)
+    if kind_and_position is not None and kind_and_position[1].restarted:
+        raise InputError(f"its history before snapshot {kind_and_position[1].snapshot} has expired")
 
 
 @contextmanager
@@ -213,9 +213,9 @@ def _adding_fix(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
 
 
 def _lost_error(plan: Plan, read: ReadPlan, error: HeliosError) -> InputError:
-    what = error.what.rstrip(".")
+    reason = error.what.rstrip(".")
     return InputError(
-        f"{read.name} does not hold any more what the backfill asks for: {what}; nothing was written.",
+        f"{read.name} no longer has the rows that the backfill needs: {reason}; nothing was written.",
         where=read.source.origin,
         fix=other_rows_fix(plan),
     )

@@ -1,4 +1,4 @@
-"""The repair of one commit: its span is read again, and exactly the rows that it wrote are replaced."""
+"""Repairs single commits: reads the span of a commit again, and replaces exactly the rows that the commit wrote."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from helios.table.commits import REDONE, Commit
 from helios.table.positions import Batch, Span
 from helios.table.refs import BACKFILL
 
-DELETED = "rows of it were deleted since, which would come back"
+DELETED_SINCE = "rows of it were deleted since, which would come back"
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class CommitRows:
     """The location of a commit's rows in the target.
 
     Attributes:
-        files: The files that contain exactly these rows.
-        moved: The condition that selects the rows by row id if a compaction moved them; empty otherwise.
+        files: The files that contain exactly these rows; empty if a compaction has moved the rows.
+        moved: The condition that selects the moved rows by row id; empty if none were moved.
         rows: The number of rows.
     """
 
@@ -50,20 +50,20 @@ class CommitRows:
 
 
 @dataclass(kw_only=True)
-class Redo:
-    """Repairs commits.
+class CommitRepair:
+    """Repairs commits of a mode that only adds rows.
 
     Attributes:
         plan: The pipeline.
         spark: The session.
         target: Iceberg's table object.
-        ledger: The record of the backfill; None for a dry run.
+        ledger: The ledger of the backfill; None for a dry run.
         recompute: Recomputes rows with the current script.
-        rejects: The quarantine of the pipeline.
-        commits: The commits, by snapshot id.
-        replays: The commits of replays of the pipeline, newest first.
+        rejects: Compares rejected rows with the pipeline's quarantine.
+        commits: The commits to repair, by snapshot id.
+        replays: The commits of the pipeline's replays, newest first.
         first: The snapshot of the pipeline's first commit; None if it has expired.
-        verify: Raises when another process has taken the backfill over.
+        verify: Raises if another process has taken over the backfill.
     """
 
     plan: Plan
@@ -85,23 +85,27 @@ class Redo:
     def slices(self) -> list[Slice]:
         """A slice for each commit; its condition is the snapshot id."""
         commits = self.commits.values()
-        return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
+        return [Slice(f"batch {commit.batch} (snapshot {commit.snapshot})", str(commit.snapshot)) for commit in commits]
 
     def begin(self, stack: ExitStack) -> Callable[[], None]:
-        """Does nothing: the pipeline may run beside the repair."""
+        """Does nothing: the pipeline may run during the repair."""
         return lambda: None
 
     def preview(self) -> tuple[list[Repaired], int | None]:
-        """A dry run: the row counts of each slice, and the size of the files with the old rows; None without files."""
+        """Counts the rows of each slice before and after a repair.
+
+        Returns:
+            The slices, and the size of the files with the old rows; None if compactions have moved all of these rows.
+        """
         head = tables.head(self.target, self.plan.write.sink.branch_name)
-        found: list[Repaired] = []
+        slices: list[Repaired] = []
         sizes: list[int] = []
         for slice in self.slices:
-            rows, own = self.rows(slice), self.held(slice, head)
+            rows, own = self.rows(slice), self.locate_rows(slice, head)
             after = rows.count() if rows is not None else 0
-            found.append(Repaired(slice=slice.name, before=own.rows, after=after))
+            slices.append(Repaired(slice=slice.name, before=own.rows, after=after))
             sizes += [int(file.fileSizeInBytes()) for file in own.files]
-        return found, sum(sizes) if sizes else None
+        return slices, sum(sizes) if sizes else None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         ledger = self.ledger
@@ -111,7 +115,7 @@ class Redo:
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
         ledger.find(Batch(number, (), replayed=True))
-        own = self.held(slice, ledger.seen)
+        own = self.locate_rows(slice, ledger.seen)
 
         def write(pending: Transaction) -> None:
             pending.watch.conflict = _conflict
@@ -160,17 +164,20 @@ class Redo:
         built = self.recompute.rows(_ends(commit.before) if commit.before is not None else None, ends)
         if built is not None:
             self.rejects.refuse_other(built.rejected, commit)
-        self.rejects.refuse_replayed(commit, [one for one in self.replays if one.committed >= commit.committed])
+        later_replays = [replay for replay in self.replays if replay.committed >= commit.committed]
+        self.rejects.refuse_replayed(commit, later_replays)
         return built.df if built is not None else None
 
-    def held(self, slice: Slice, head: JavaSnapshot | None) -> CommitRows:
+    def locate_rows(self, slice: Slice, head: JavaSnapshot | None) -> CommitRows:
         """Locates the rows of a commit in the target.
 
         Raises:
             InputError: They can no longer be told from other rows, or some were deleted.
         """
-        holders = [snapshot for snapshot in self._holders(slice, head) if str(snapshot.operation()) == "append"]
-        files = [file for snapshot in holders for file in changed_files.added_data(self.target, snapshot)]
+        appends = [
+            snapshot for snapshot in self._adding_snapshots(slice, head) if str(snapshot.operation()) == "append"
+        ]
+        files = [file for snapshot in appends for file in changed_files.added_data(self.target, snapshot)]
         added = {str(file.location()): file for file in files}
         scan = self.target.newScan().useSnapshot(int(head.snapshotId())) if head is not None else None
         tasks = plan_tasks(self.spark, scan) if scan is not None else ()
@@ -181,14 +188,16 @@ class Redo:
             return CommitRows([current[file].file() for file in sorted(added)], "", rows)
         ranges = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
         if not lost or any(first is None for first, _ in ranges):
-            why = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED
+            why = (
+                f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED_SINCE
+            )
             raise self._unknown(slice, why)
         # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
         id = "greatest(_row_id, _row_id)"
         moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
-        found = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
-        if found != rows:
-            raise self._unknown(slice, DELETED)
+        present = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
+        if present != rows:
+            raise self._unknown(slice, DELETED_SINCE)
         return CommitRows([], moved, rows)
 
     def _unknown(self, slice: Slice, why: str) -> InputError:
@@ -198,20 +207,20 @@ class Redo:
             fix="repair its rows by a filter: --where.",
         )
 
-    def _holders(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
+    def _adding_snapshots(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
         """The snapshots that added the rows of a commit: its own, or those of the last backfill that replaced them."""
-        own, name = None, self.plan.pipeline + BACKFILL
+        own, backfill_name = None, self.plan.pipeline + BACKFILL
         redone: list[JavaSnapshot] = []
-        batch = None
+        last_attempt = None
         for snapshot in History(self.target, head):
             summary = snapshot.summary()
             if str(snapshot.snapshotId()) == slice.condition:
                 own = snapshot
                 break
-            if summary.get("helios.pipeline") == name and summary.get(REDONE) == slice.condition:
+            if summary.get("helios.pipeline") == backfill_name and summary.get(REDONE) == slice.condition:
                 attempt = summary.get("helios.attempt")
-                if batch in (None, attempt):  # the last backfill, whose commit may be two snapshots
-                    batch = attempt
+                if last_attempt in (None, attempt):  # the last backfill's commit may consist of two snapshots
+                    last_attempt = attempt
                     redone.append(snapshot)
         return redone or ([own] if own is not None else [])
 
@@ -224,7 +233,7 @@ def _ends(position: object) -> Ends:
 def _conflict(snapshot: JavaSnapshot) -> str:
     """The reason why a commit of another writer conflicts; empty if it does not.
 
-    An append does not: it adds no row to existing files. Iceberg itself notices files that were removed.
+    An append does not conflict, because it does not change existing files. Iceberg itself detects removed files.
     """
     harmless = str(snapshot.operation()) == "append" or not changes_rows(snapshot)
     return "" if harmless else f"snapshot {snapshot.snapshotId()} has changed rows"

@@ -1,7 +1,8 @@
-"""Rejected rows of a backfill: the script must reject exactly the rows that are in the quarantine.
+"""Checks the rejected rows of a backfill: the current script must reject exactly the rows that are in the quarantine.
 
-If the script now accepts a row of the quarantine, a replay would add it a second time. If it now rejects a row that is
-not in the quarantine, the row would be lost. Rows that were replayed must be accepted.
+If the script accepts a row that is in the quarantine, the backfill adds it, and a replay would add it a second time. If
+the script rejects a row that is not in the quarantine, the row would be lost. So the script must also accept the rows
+that were replayed, since these are no longer in the quarantine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAYLOAD = "payload"
 
 
 class Rejects:
-    """The quarantine of a pipeline, which a backfill only reads.
+    """Compares the rows that the script rejects with the pipeline's quarantine, which a backfill only reads.
 
     Args:
         plan: The pipeline.
@@ -43,42 +44,43 @@ class Rejects:
         """Raises if the script rejects other rows than the quarantine has.
 
         Args:
-            rejected: The rows that the script rejects of everything that the pipeline has read, or of the batch.
-            of: The batch whose rejected rows are compared; None for all.
+            rejected: The rows that the current script rejects: of the batch, or of all that the pipeline has read.
+            of: The commit of the batch whose rejected rows are compared; None for all batches.
 
         Raises:
-            InputError: It does; counts them.
+            InputError: The rejected rows differ; the message has their number.
         """
         if self._plan.write.quarantine is None:
             return
-        waiting = self._quarantined(of).exceptAll(self._payloads(rejected)).count()
-        if waiting:
+        not_rejected = self._quarantined(of).exceptAll(self._payloads(rejected)).count()
+        if not_rejected:
             raise self._error(
-                f"the script as it is does not reject {counted(waiting, 'row')} of {self._name} as held there, and a "
-                "replay would bring them once more",
+                f"the script as it is does not reject {counted(not_rejected, 'row')} of {self._name} as held there, "
+                "and a replay would add them a second time",
                 "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`; if "
                 "they still fail, leave the steps before the expectation as they were.",
             )
         self.refuse_new(rejected)
 
     def refuse_replayed(self, of: Commit, replays: Sequence[Commit]) -> None:
-        """Raises if rejected rows of a batch were replayed: another commit has them.
+        """Raises if rejected rows of a batch were replayed: the commit of a replay has added them already.
 
         Args:
-            of: The batch.
-            replays: The later replays.
+            of: The commit of the batch.
+            replays: The commits of later replays.
 
         Raises:
-            InputError: They were, or the quarantine's history no longer shows it.
+            InputError: Rows were replayed, or the quarantine's history no longer shows whether they were.
         """
         fix = "repair its rows by a filter: --where."
         batch = f"batch {of.batch} (snapshot {of.snapshot})"
         for replay, entry in ((commit, entry) for commit in replays for entry in commit.reads):
-            at, name = entry.position.snapshot if entry.position is not None else None, self._plan.write.quarantine
+            name = self._plan.write.quarantine
+            replayed_at = entry.position.snapshot if entry.position is not None else None  # of the quarantine
             table = tables.load_table(self._spark, name) if name is not None and entry.source == name.text else None
-            if at is None or table is None or table.snapshot(at) is None:
+            if replayed_at is None or table is None or table.snapshot(replayed_at) is None:
                 raise self._error(f"snapshot {replay.snapshot} replayed rejected rows, maybe of {batch}", fix)
-            count = self._quarantined(of, at).exceptAll(self._quarantined(of)).count()
+            count = self._quarantined(of, replayed_at).exceptAll(self._quarantined(of)).count()
             if count:
                 rows = counted(count, "rejected row")
                 raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
@@ -87,14 +89,14 @@ class Rejects:
         """Raises if the script rejects rows that are not in the quarantine.
 
         Raises:
-            InputError: It does; counts them.
+            InputError: There are such rows; the message has their number.
         """
         new = self._payloads(rejected).exceptAll(self._quarantined()).count() if rejected else 0
         if new:
             raise self._error(
                 f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
                 "be gone",
-                "drop by a where() what the table shall not have any more, and keep expectations as they were.",
+                "drop rows that the table should no longer have with where(), and keep expectations as they were.",
             )
 
     @property
@@ -112,10 +114,12 @@ class Rejects:
         return self._spark.createDataFrame([], "payload string")
 
     def _quarantined(self, of: Commit | None = None, at: int | None = None) -> DataFrame:
-        """The payloads of the pipeline's quarantined rows, without those of an unfinished batch and of sources.
+        """The payloads of the pipeline's quarantined rows.
+
+        Rows of an unfinished batch, and rows that a source itself rejected, are left out.
 
         Args:
-            of: The batch that rejected them; None for all.
+            of: The commit of the batch that rejected the rows; None for all batches.
             at: The snapshot of the quarantine; None for the rows as they are now.
         """
         name = self._plan.write.quarantine

@@ -1,4 +1,4 @@
-"""The repair of one slice: one commit, validated against every commit since its rows were computed."""
+"""Repairs a slice in one commit, after a check of all commits that other writers made since its rows were computed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from helios.errors import RunError
 from helios.model.retry import CommitRetries, Retry
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges
-from helios.spark.backfill.live import LivePipeline, Standing, Watcher
+from helios.spark.backfill.live import ConflictWatcher, LivePipeline, LivePosition
 from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
-from helios.spark.backfill.writers import Target
+from helios.spark.backfill.writers import TargetRows
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
@@ -37,18 +37,18 @@ from helios.table.positions import Batch
 TRIES = 20
 """The maximum number of attempts at one slice while other writers commit into it."""
 MANY_TRIES = 3
-"""After so many lost attempts, a note gives advice."""
+"""After this many attempts without success, a note gives advice."""
 SHORTEST, LONGEST = 0.05, 2.0
 """Seconds between two attempts; each pause is twice as long as the one before."""
 SLOWER = "stop the pipeline for a moment, or give its source a larger poll="
 COMMITS = Retry(retries=6, backoff=SHORTEST)
 """How often a commit is retried if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
-"""Helios compares the commits of other writers row by row; Iceberg would compare only the bounds of their files."""
+"""Turns off Iceberg's check of added files, which compares only column bounds: Helios checks their rows itself."""
 PARTLY = "some, but not all, rows match"
 """Iceberg's error for a filter that selects only some rows of a file."""
 MANY = 25
-"""Once more batches than this have followed the base, their rows are persisted as a part of it."""
+"""Once the pipeline has committed more new batches than this, their rows are persisted with the computed rows."""
 
 
 class SliceRepairer(Protocol):
@@ -62,27 +62,27 @@ class SliceRepairer(Protocol):
     def table(self) -> str: ...
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
-        """Replaces the rows of a slice in one commit, unless another writer commits into it meanwhile."""
+        """Replaces the rows of a slice in one commit; returns a `Conflict` if another writer has committed into it."""
 
 
 def repair_slice(
-    slices: SliceRepairer,
+    repair: SliceRepairer,
     number: int,
     slice: Slice,
     note: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Repaired | None:
-    """Replaces the rows of a slice in one commit, and retries when another writer commits into it meanwhile.
+    """Replaces the rows of a slice in one commit, and tries again if another writer has committed into it.
 
     Args:
-        slices: Repairs the slices.
+        repair: Repairs the slices.
         number: The number of the slice.
         slice: The slice.
-        note: Called with a line after each lost attempt.
+        note: Called with a line after each attempt without success.
         stopping: Returns True to end without another attempt.
 
     Returns:
-        The repaired slice; None if it was stopped before.
+        The repaired slice; None if `stopping` ended the repair before.
 
     Raises:
         HeliosError: The slice cannot be repaired; nothing of it was written.
@@ -90,65 +90,54 @@ def repair_slice(
     why = ""
     for again in range(TRIES):
         with callback_scope():
-            done = slices.attempt(number, slice)
-        if isinstance(done, Repaired):
-            return replace(done, again=again)
-        why = f": {java_message(done.error)}" if done.error is not None else ""
+            result = repair.attempt(number, slice)
+        if isinstance(result, Repaired):
+            return replace(result, again=again)
+        why = f": {java_message(result.error)}" if result.error is not None else ""
         if stopping():
             return None
         if again + 1 < TRIES:
-            note(f"{slice.name}: rows came for it, done again ({nth(again + 2)} time)")
+            note(f"{slice.name}: new rows arrived while it was being repaired; starting attempt {again + 2}")
         if again + 1 == MANY_TRIES:
-            note(f"{slice.name}: rows come for it faster than it is done: {SLOWER}")
+            note(f"{slice.name}: new rows arrive faster than it can be repaired: {SLOWER}")
         time.sleep(min(LONGEST, SHORTEST * 2**again))
     raise RunError(
-        f"{slice.name} of {slices.table} was done {TRIES} times, and each time somebody committed into it{why}; "
-        "nothing of it was written.",
-        fix=f"{SLOWER}, and start the backfill again: it goes on with this slice.",
+        f"{slice.name} of {repair.table} was attempted {TRIES} times, and each time another writer committed into it"
+        f"{why}; nothing of it was written.",
+        fix=f"{SLOWER}, and start the backfill again: it resumes with this slice.",
     )
 
 
-def nth(number: int) -> str:
-    """An ordinal number.
-
-    Examples:
-        >>> [nth(number) for number in (1, 2, 3, 4, 11, 22)]
-        ['1st', '2nd', '3rd', '4th', '11th', '22nd']
-    """
-    end = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{end}"
-
-
 @dataclass(frozen=True)
-class Base:
+class ComputedRows:
     """The rows that the current script produces up to a position.
 
     Attributes:
-        rows: The rows of the whole backfill, as the target stores them.
-        standing: How far the pipeline had come.
+        rows: The rows that meet the filter of the backfill, as the target stores them.
+        live_position: The position up to which they are computed.
     """
 
     rows: DataFrame
-    standing: Standing
+    live_position: LivePosition
 
 
 @dataclass(kw_only=True)
-class Repair:
-    """Repairs the slices of a filter.
+class FilterRepair:
+    """Repairs the slices of a filter, for a mode that only adds rows.
 
     Attributes:
         plan: The pipeline.
         spark: The session.
-        ledger: The record of the backfill.
-        live: The pipeline that may be running.
+        ledger: The ledger of the backfill.
+        live: The pipeline, which may be running.
         recompute: Recomputes rows with the current script.
-        rejects: The quarantine of the pipeline.
-        target: The rows of the target.
-        base: The rows that are already computed.
-        edges: The edges of the filter and of its slices.
+        rejects: Compares rejected rows with the pipeline's quarantine.
+        target: The rows of the target, and their writers.
+        computed: The rows that are already computed.
+        edges: Checks whether rows may cross the edges of the filter and of its slices.
         where: The filter of the backfill.
-        instead: What is read in place of the source, as `--from` names it; None for the source.
-        verify: Raises when another process has taken the backfill over.
+        instead: The table or folder that is read instead of the source, as `--from` names it; None for the source.
+        verify: Raises if another process has taken over the backfill.
     """
 
     plan: Plan
@@ -157,8 +146,8 @@ class Repair:
     live: LivePipeline
     recompute: Recompute
     rejects: Rejects
-    target: Target
-    base: Base
+    target: TargetRows
+    computed: ComputedRows
     edges: Edges
     where: str
     instead: str | None
@@ -170,26 +159,26 @@ class Repair:
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
-        committed = self.live.committed()  # read before the target, which then has these batches
+        committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
         self.ledger.find(Batch(number, (), replayed=True))
-        standing = self.live.standing(self.ledger.table, committed)
-        self.edges.refuse_newer(standing)
+        live_position = self.live.position(self.ledger.table, committed)
+        self.edges.refuse_newer(live_position)
         head = self.ledger.seen
         self.target.refuse_others(slice, head)
-        before = self.target.rows(slice.condition, head)
-        held = before.count() if before is not None else 0
-        rows = self._rows(standing).where(slice.condition)
+        present = self.target.rows(slice.condition, head)
+        before = present.count() if present is not None else 0
+        rows = self._rows(live_position).where(slice.condition)
         options = self._options(slice)
-        batch = Batch(number, standing.spans, replayed=True)
+        batch = Batch(number, live_position.spans, replayed=True)
         commit = self.ledger.try_commit(
-            self.spark, self._write(slice, rows, standing), batch, options, CommitRetries(COMMITS)
+            self.spark, self._write(slice, rows, live_position), batch, options, CommitRetries(COMMITS)
         )
         if isinstance(commit, Conflict):
             return commit
         freshness.verify(self.plan.write.table, self.ledger.table)
         if commit is None:
-            return Repaired(slice=slice.name, before=held, after=0)
-        return Repaired(slice=slice.name, before=held, after=commit.rows, snapshot=commit.snapshot)
+            return Repaired(slice=slice.name, before=before, after=0)
+        return Repaired(slice=slice.name, before=before, after=commit.rows, snapshot=commit.snapshot)
 
     def _options(self, slice: Slice) -> CommitOptions:
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
@@ -203,38 +192,47 @@ class Repair:
 
     # the rows
 
-    def _rows(self, standing: Standing) -> DataFrame:
-        """The rows of the backfill up to a position: those of the base, and those that the pipeline has read since."""
-        new = self._since(self.base.standing, standing.ends, judged=True)
+    def _rows(self, live_position: LivePosition) -> DataFrame:
+        """The rows of the backfill up to a position: the computed ones, and those that the pipeline has read since."""
+        new = self._new_rows(self.computed.live_position, live_position.ends, check_rejects=True)
         if new is None:
-            return self.base.rows
-        rows = self.base.rows.unionByName(new)
-        if standing.batch - self.base.standing.batch > MANY:
+            return self.computed.rows
+        rows = self.computed.rows.unionByName(new)
+        if live_position.batch - self.computed.live_position.batch > MANY:
             persisted = new.persist(StorageLevel.DISK_ONLY)
-            rows = self.base.rows.unionByName(persisted)
-            self.base = Base(rows, standing)
+            rows = self.computed.rows.unionByName(persisted)
+            self.computed = ComputedRows(rows, live_position)
         return rows
 
-    def _since(self, standing: Standing, ends: Ends, *, judged: bool = False) -> DataFrame | None:
-        """The rows between two positions; `judged` refuses rejected rows that the quarantine does not have."""
-        built = self.recompute.rows(standing.ends, ends) if standing.ends != ends else None
+    def _new_rows(self, live_position: LivePosition, ends: Ends, *, check_rejects: bool = False) -> DataFrame | None:
+        """The rows between two positions; None for no input.
+
+        Args:
+            live_position: The position after which they begin.
+            ends: The position at which they end.
+            check_rejects: Whether to raise if the script rejects rows that the quarantine does not have.
+        """
+        built = self.recompute.rows(live_position.ends, ends) if live_position.ends != ends else None
         if built is None:
             return None
-        if judged:
+        if check_rejects:
             self.rejects.refuse_new(built.rejected)
-        fit = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.ledger.table)
-        return fit(built.df, ()).where(self.where)
+        align = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.ledger.table)
+        return align(built.df, ()).where(self.where)
 
     # the commit
 
-    def _write(self, slice: Slice, rows: DataFrame, standing: Standing) -> Callable[[Transaction], None]:
+    def _write(self, slice: Slice, rows: DataFrame, live_position: LivePosition) -> Callable[[Transaction], None]:
         condition, write = slice.condition, self.plan.write
 
-        def gives(ends: Ends) -> bool:
-            new = self._since(standing, ends)
+        def produces_rows(ends: Ends) -> bool:
+            new = self._new_rows(live_position, ends)
             return new is not None and not new.where(condition).isEmpty()
 
-        watcher = Watcher(self.spark, self.ledger.table, write.table.sql, slice, pipelines=write.pipelines, gives=gives)
+        table, names = self.ledger.table, write.pipelines
+        watcher = ConflictWatcher(
+            self.spark, table, write.table.sql, slice, pipelines=names, produces_rows=produces_rows
+        )
 
         def replace_rows(pending: Transaction) -> None:
             refuse_unordered(pending, condition, write.table.text, self.plan.declared.sink.origin)
@@ -244,7 +242,7 @@ class Repair:
             except (Py4JJavaError, AnalysisException) as error:
                 if isinstance(error, Py4JJavaError) and PARTLY not in java_message(error):
                     raise
-                # The filter selects a part of a file, or Iceberg cannot convert it: delete the rows, then append.
+                # The filter selects only a part of a file, or Iceberg cannot convert it.
                 pending.begin()
                 pending.delete(condition)
                 pending.append(rows)

@@ -1,4 +1,4 @@
-"""The results of a backfill: of each slice, its progress, and of the whole."""
+"""The results of a backfill: of each slice and of the whole backfill, and its progress."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Repaired:
 
     Attributes:
         slice: The name of the slice.
-        before: The number of the target's rows before, as far as they were counted.
-        after: Their number now.
+        before: The number of rows that were replaced.
+        after: The number of rows that replaced them.
         snapshot: The commit; None for a dry run, or if nothing changed.
-        again: How often the slice was repeated, because other writers had committed into it.
+        again: How often the slice was repeated because other writers had committed into it.
     """
 
     slice: str

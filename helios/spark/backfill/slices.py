@@ -1,4 +1,4 @@
-"""Slices: the parts of a backfill, each replaced in a commit of its own."""
+"""Cuts the rows of a backfill into slices; each slice is replaced in its own commit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from helios.errors import InputError
 from helios.plan.backfills import Cut
 from helios.spark.jvm.sql import literal, quoted
 
-MEANWHILE = "rows that came meanwhile"
-"""The name of the last slice of an ordered upsert; its condition names the state in which the backfill began."""
-MOST = 10_000
-"""The most slices of one backfill."""
+CATCH_UP = "rows that came meanwhile"
+"""The name of the last slice of an ordered upsert. Its condition names the target's snapshot at the start."""
+MAX_SLICES = 10_000
+"""The maximum number of slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
 """The columns with the value by which rows are cut, as text, and with the number of rows that have it."""
 FORMATS = {"hour": "yyyy-MM-dd HH:00", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
@@ -27,7 +27,8 @@ class Slice:
 
     Attributes:
         name: Its name, for people.
-        condition: The SQL condition for its rows, over the target's columns.
+        condition: The SQL condition over the target's columns that selects its rows. The slice of commits has their
+            snapshot ids instead, and the last slice of an ordered upsert has `since <snapshot id>`.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedSlice:
     """A slice and its numbers of rows.
 
     Attributes:
@@ -50,7 +51,7 @@ class Counted:
 
 
 def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
-    """The values by which rows are cut, as text or null, each with its number of rows."""
+    """The values by which rows are cut into slices, as text or null, each with its number of rows."""
     if cut is None:
         return df.select(F.lit("").alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
     column = F.col(quoted(cut.column))
@@ -58,34 +59,35 @@ def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
     return df.select(value.alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
 
 
-def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) -> list[Counted]:
+def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) -> list[CountedSlice]:
     """The slices that have rows now, or will have rows.
 
     Args:
         where: The filter of the backfill.
-        cut: How it is cut into slices; None for one slice.
+        cut: How the rows are cut into slices; None for one slice.
         before: The rows of the target that meet the filter.
         after: The rows that the current script produces and that meet the filter.
 
     Raises:
-        InputError: There are more than `MOST`.
+        InputError: There are more than `MAX_SLICES`.
     """
-    old = dict(_rows(cuts(before, cut)))
-    new = dict(_rows(cuts(after, cut)))
+    old = dict(_collected(cuts(before, cut)))
+    new = dict(_collected(cuts(after, cut)))
     values = sorted({*old, *new}, key=lambda value: (value is not None, value or ""))
-    if len(values) > MOST:
+    if len(values) > MAX_SLICES:
         raise InputError(
-            f"{len(values):,} slices are more than {MOST:,}.", fix="cut by something coarser, or filter with --where."
+            f"{len(values):,} slices are more than {MAX_SLICES:,}.",
+            fix="cut by something coarser, or filter with --where.",
         )
-    return [Counted(slice_of(where, cut, value), old.get(value, 0), new.get(value, 0)) for value in values]
+    return [CountedSlice(slice_of(where, cut, value), old.get(value, 0), new.get(value, 0)) for value in values]
 
 
-def _rows(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
-    return [(row[0], int(row[1])) for row in counted.limit(MOST + 1).collect()]
+def _collected(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
+    return [(row[0], int(row[1])) for row in counted.limit(MAX_SLICES + 1).collect()]
 
 
 def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
-    """The slice of a value that `cuts` returns.
+    """The slice with one of the values that `cuts` returns.
 
     Examples:
         >>> slice_of("ts >= '2026-01-05'", Cut("ts", "day", "timestamp"), "2026-01-05").condition
@@ -112,7 +114,7 @@ def _literal(kind: str, value: str) -> str:
 
 
 def _bounds(unit: str, value: str) -> tuple[str, str | None]:
-    """Where a slice of time begins and ends, as `yyyy-mm-dd hh:mm:ss`; None for the end of the calendar.
+    """The begin and the end of a slice of time, as `yyyy-mm-dd hh:mm:ss`; the end is None after the year 9999.
 
     Examples:
         >>> _bounds("month", "2026-12"), _bounds("day", "9999-12-31")

@@ -1,18 +1,20 @@
-"""The start of a backfill, or its resumption: by its request and by what determines its rows."""
+"""Begins a backfill, or resumes a stopped one if its request, its script and its inputs are still the same."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from helios.errors import InputError, LedgerError
+from helios.errors import InputError, LeaseError, LedgerError
 from helios.plan.nodes import Plan
 from helios.spark.backfill.notes import Notes, State
-from helios.spark.backfill.slices import MEANWHILE, Slice
+from helios.spark.backfill.slices import CATCH_UP, Slice
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.session.user_code import reachable
 from helios.spark.sinks.ledger import Ledger
@@ -21,31 +23,55 @@ from helios.table.ledger import Record
 from helios.table.refs import BACKFILL
 
 
+@contextmanager
+def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
+    """Holds the lease of a pipeline's backfill, so that only one process runs it.
+
+    Raises:
+        LeaseError: Another process runs a backfill of the pipeline.
+    """
+    lease = Lease(notes.checkpoint)
+    try:
+        lease.acquire()
+    except LeaseError as error:
+        raise LeaseError(
+            f"a backfill of {plan.pipeline} is running already: {error.what}",
+            where=plan.origin,
+            fix="wait until it ends, or stop it; a stopped backfill resumes when it is started with the same options.",
+        ) from error
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
 def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
-    """What determines the rows of a backfill: the steps, the script and the modules beside it, and what it reads.
+    """Values that identify what a backfill's rows are computed by and from.
+
+    They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
 
     Args:
         plan: The pipeline.
         reads: The checkpoint of the pipeline, and the current states of the sources that are not followed.
     """
-    script, text = Path(plan.origin.file), hashlib.sha256()
+    script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():
         modules = reachable(script, script.parent) if script.suffix == ".py" else []
         for file in dict.fromkeys((script, *modules)):
-            text.update(file.read_bytes())
-    return [plan.fingerprint, text.hexdigest()[:16], *reads]
+            digest.update(file.read_bytes())
+    return [plan.fingerprint, digest.hexdigest()[:16], *reads]
 
 
 @dataclass(kw_only=True)
-class Started:
-    """Begins a backfill, or resumes the one that was stopped.
+class BackfillStart:
+    """Begins a backfill, or resumes the stopped one.
 
     Attributes:
         plan: The pipeline.
         table: Iceberg's table object of the target.
         notes: The notes of the backfill.
         ask: The request: its filter or commits, and its options.
-        made_by: What determines its rows, from `made_by`.
+        made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
         note: Called with a line if it starts over.
     """
 
@@ -72,9 +98,9 @@ class Started:
             return None
         if list(state.made_by) != list(self.made_by):
             if record.batch >= 0:
-                script = list(state.made_by[:2]) != list(self.made_by[:2])
-                what = "the script" if script else "a joined table, or what the pipeline has read,"
-                self.note(f"{what} has changed since this backfill was stopped: it begins anew")
+                script_changed = list(state.made_by[:2]) != list(self.made_by[:2])
+                subject = "the script" if script_changed else "a joined table, or what the pipeline has read,"
+                self.note(f"{subject} has changed since this backfill was stopped: it starts over")
             return None
         try:
             ledger.refuse_rollback(record)
@@ -86,9 +112,9 @@ class Started:
         """Begins with the first slice.
 
         Raises:
-            InputError: A stopped backfill still owes rows that came meanwhile, and these slices do not bring them.
+            InputError: A stopped backfill did not run its catch-up slice, and this backfill has no such slice.
         """
-        self._refuse_owed(slices)
+        self._refuse_skipped_catch_up(slices)
         state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
@@ -96,17 +122,17 @@ class Started:
         ledger.claim(Record(checkpoint=state.id, steps=self.plan.fingerprint))
         return state, ledger
 
-    def _refuse_owed(self, slices: list[Slice]) -> None:
+    def _refuse_skipped_catch_up(self, slices: list[Slice]) -> None:
         stopped, mode = self.notes.load(), self.plan.write.mode
-        owes = stopped is not None and any(slice.name == MEANWHILE for slice in stopped.slices)
-        if not owes or mode.order_by is None or any(slice.name == MEANWHILE for slice in slices):
+        catch_up_open = stopped is not None and any(slice.name == CATCH_UP for slice in stopped.slices)
+        if not catch_up_open or mode.order_by is None or any(slice.name == CATCH_UP for slice in slices):
             return
         assert stopped is not None
         record = self.ledger(stopped.id).load()
         if record is not None and record.checkpoint == stopped.id and record.batch >= 0:
             raise InputError(
-                f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that came beside it "
-                "may be missing until it ends.",
+                f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that arrived while "
+                "it ran may be missing until it ends.",
                 where=self.plan.origin,
                 fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then use --where, too.",
             )

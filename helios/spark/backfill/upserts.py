@@ -1,9 +1,12 @@
-"""The repair of commits of an upsert: their keys get what the script makes of all that came since.
+"""Repairs commits of an upsert.
 
-All of the commits are one slice. Of each key that they changed, or that the script gives of their batches, the state
-before them is taken, and their batches and all later ones are read once more on top of it. So a key that the mended
-script no longer gives is put back, and a row that came later stays. What the pipeline has no way to see again (deletes
-that it remembers, rows of other writers, rows that were late in a batch that is under way) is refused.
+All of the commits are one slice. The repair concerns each key that the commits changed, or for which the current script
+computes a row from their batches. It starts from the rows that these keys had before the commits, and applies the rows
+that the current script computes from the batches of the commits and from all later batches. So a key for which the
+script no longer computes a row gets its former row back, and a row of a later batch is kept.
+
+A repair is refused if it would need something that cannot be read again: deletes that the pipeline remembers, rows of
+other writers, or late rows that a running batch has dropped.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from pyspark.sql import DataFrame
 
 from helios.errors import InputError
 from helios.spark.backfill.batches import REFILL, PastBatches, past_batches
-from helios.spark.backfill.keyed_repair import Changes, KeyedRepair
-from helios.spark.backfill.keyed_rows import BEFORE, marked, newest
-from helios.spark.backfill.live import Standing
+from helios.spark.backfill.keyed_repair import Changes, UpsertRepair
+from helios.spark.backfill.keyed_rows import BEFORE_BATCHES, latest_stored, stored_rows
+from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
 from helios.spark.iceberg import tables
@@ -33,99 +36,108 @@ from helios.table.commits import REDONE, Commit
 from helios.table.refs import BACKFILL, REPLAY
 
 MOST_BATCHES = 300
-"""The most batches that are read once more: each is a part of one query."""
+"""The maximum number of batches that are read again: each adds a part to one query."""
 
 
 @dataclass(kw_only=True)
-class RedoUpserts(KeyedRepair):
-    """Repairs commits of an upsert, all in one.
+class UpsertCommitRepair(UpsertRepair):
+    """Repairs commits of an upsert, all in one commit.
 
     Attributes:
-        asked: The commits, oldest first.
+        requested: The commits to repair, oldest first.
     """
 
-    asked: Sequence[Commit]
+    requested: Sequence[Commit]
 
     @property
     def slices(self) -> list[Slice]:
         """The commits as one slice, whose condition is the first and the last snapshot."""
-        first, last = self.asked[0], self.asked[-1]
+        first, last = self.requested[0], self.requested[-1]
         name = f"batch {first.batch} (snapshot {first.snapshot})"
         if first is not last:
-            name = f"batches {first.batch} to {last.batch} ({len(self.asked)} commits)"
+            name = f"batches {first.batch} to {last.batch} ({len(self.requested)} commits)"
         return [Slice(name, f"{first.snapshot}..{last.snapshot}")]
 
     def begin(self, stack: ExitStack) -> Callable[[], None]:
-        """Keeps the pipeline from running where a batch beside the repair may have rows that leave no trace."""
+        """Keeps the pipeline from running if its mode has an order or deletes.
+
+        Such a pipeline may drop late rows, or ignore deletes of missing keys, and the target does not show this.
+        """
         if self.mode.order_by is None and self.mode.delete_when is None:
             return lambda: None
-        return self.stopped(stack, "its late rows and its deletes of missing keys")
+        return self.keep_stopped(stack, "its late rows and its deletes of missing keys")
 
     def preview(self) -> tuple[list[Repaired], int | None]:
-        """The slice as it would be repaired now; the bytes are not known, since keys are looked up in all files."""
-        committed = self.live.committed()  # before the table, which then has these batches
+        """Counts the changes of the slice. The size of the files is None: a repair looks up keys in all files."""
+        committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
         self.target.refresh()
-        at = self.live.standing(self.target, committed)
+        live_position = self.live.position(self.target, committed)
         head = tables.head(self.target, self.plan.write.sink.branch_name)
-        found = self._changes(head, at)
-        return [Repaired(slice=self.slices[0].name, before=found.before, after=found.after)], None
+        changes = self._changes(head, live_position)
+        return [Repaired(slice=self.slices[0].name, before=changes.before, after=changes.after)], None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
-        def found(at: Standing) -> Changes:
+        def changes(live_position: LivePosition) -> Changes:
             assert self.ledger is not None
-            return self._changes(self.ledger.seen, at)
+            return self._changes(self.ledger.seen, live_position)
 
-        return self.committed(number, slice, REDONE, found)
+        return self.commit_changes(number, slice, REDONE, changes)
 
-    # what is to be changed
+    # the changes
 
-    def _changes(self, head: JavaSnapshot | None, at: Standing) -> Changes:
+    def _changes(self, head: JavaSnapshot | None, live_position: LivePosition) -> Changes:
         self.rows.refuse_columns()
-        self.refuse_memory(self.slices[0].name, at)
-        keys, states = self.mode.keys, self.states
-        past = past_batches(
-            self.plan, self.live.checkpoint, sorted(self.names), (self.asked[0].snapshot, self.asked[-1].snapshot), at
-        )
+        self.refuse_remembered_keys(self.slices[0].name, live_position)
+        keys, snapshots = self.mode.keys, self.snapshots
+        ends = (self.requested[0].snapshot, self.requested[-1].snapshot)
+        past = past_batches(self.plan, self.live.checkpoint, sorted(self.names), ends, live_position)
         self._refuse_batches(past)
-        begin = self._begin(past)
-        others, repairs = self._others(past, begin, head)
+        state_before = self._state_before(past)
+        others, repairs = self._other_commits_and_repairs(past, state_before, head)
         self.rows.evolve()
-        asked = self.rows.of(past, [one for one in past.batches if one.owner <= past.last])
-        touched = self._changed(past, repairs, whole=not others)
-        if asked is not None:
-            asked = self.kept(asked)
-            touched = touched.unionByName(asked.select(*map(quoted, keys))).distinct()
-        scope = self.scope(self.kept(touched))
+        rows_of_commits = self.rows.of_batches(past, [batch for batch in past.batches if batch.owner <= past.last])
+        changed_keys = self._changed_keys(past, repairs, no_other_commits=not others)
+        if rows_of_commits is not None:
+            rows_of_commits = self.computed_once(rows_of_commits)
+            changed_keys = changed_keys.unionByName(rows_of_commits.select(*map(quoted, keys))).distinct()
+        scope = self.scope_of(self.computed_once(changed_keys))
         self._refuse_others(others, scope)
-        parts = [marked(states.at(begin, scope), self.mode, BEFORE), *([asked] if asked is not None else [])]
-        later = self.rows.of(past, [one for one in past.batches if one.owner > past.last])
-        parts += [scope.narrow(later)] if later is not None else []
-        now = self.kept(states.at(head, scope))
-        for rows in (parts[0], now):
-            self.refuse_twice(self.slices[0].name, rows)
-        return self.between(now, newest(reduce(DataFrame.unionByName, parts), keys))
+        rows_before = stored_rows(snapshots.at(state_before, scope), self.mode, BEFORE_BATCHES)
+        later_rows = self.rows.of_batches(past, [batch for batch in past.batches if batch.owner > past.last])
+        parts = [
+            rows_before,
+            *([rows_of_commits] if rows_of_commits is not None else []),
+            *([scope.narrow(later_rows)] if later_rows is not None else []),
+        ]
+        present = self.computed_once(snapshots.at(head, scope))
+        for rows in (rows_before, present):
+            self.refuse_duplicate_keys(self.slices[0].name, rows)
+        return self.changes_between(present, latest_stored(reduce(DataFrame.unionByName, parts), keys))
 
-    def _changed(self, past: PastBatches, repairs: Sequence[JavaSnapshot], *, whole: bool) -> DataFrame:
-        """The keys that the commits changed, or earlier repairs of them, maybe by a script that was wrong, too.
+    def _changed_keys(self, past: PastBatches, repairs: Sequence[JavaSnapshot], *, no_other_commits: bool) -> DataFrame:
+        """The keys that the commits changed, and those that earlier repairs of these commits changed.
+
+        Earlier repairs count because their script may have been wrong, too.
 
         Args:
             past: The batches.
             repairs: The snapshots of the earlier repairs.
-            whole: Whether no other writer has committed since, so that two states tell what all of the commits changed.
+            no_other_commits: Whether no other writer has committed since. The state before the first commit is then
+                compared with the state after the last one. Otherwise each commit is compared with its parent.
         """
-        made = past.made[past.first : past.last + 1]
-        ends = [(made[0], made[-1])] if whole else [(one, one) for one in made]
-        pairs = [(first.parent, last.snapshots[-1]) for first, last in ends]
-        pairs += [(one.parentId(), int(one.snapshotId())) for one in repairs]
+        commits = past.commits[past.first : past.last + 1]
+        ranges = [(commits[0], commits[-1])] if no_other_commits else [(commit, commit) for commit in commits]
+        pairs = [(first.parent, last.snapshots[-1]) for first, last in ranges]
+        pairs += [(repair.parentId(), int(repair.snapshotId())) for repair in repairs]
         parts: list[DataFrame] = []
         for parent, snapshot in pairs:
             after = self.target.snapshot(snapshot)
             assert after is not None  # all snapshots since the first commit are in the history
             before = self.target.snapshot(int(parent)) if parent is not None else None
-            parts.append(self.states.changed_keys(before, after))
+            parts.append(self.snapshots.changed_keys(before, after))
         return reduce(DataFrame.unionByName, parts).distinct()
 
-    # what is refused
+    # checks
 
     def _error(self, why: str, fix: str = REFILL) -> InputError:
         return self.error(self.slices[0].name, why, fix)
@@ -135,74 +147,82 @@ class RedoUpserts(KeyedRepair):
             raise self._error(
                 f"{len(past.batches):,} batches have come since, and at most {MOST_BATCHES} are read once more"
             )
-        if not past.whole:
-            raise self._error("the checkpoint has forgotten where batches ended that wrote nothing")
+        if not past.is_complete:
+            raise self._error("the checkpoint no longer has the positions at which some batches without rows ended")
 
-    def _begin(self, past: PastBatches) -> JavaSnapshot | None:
-        """The state before the commits."""
-        first = past.made[past.first]
-        begin = self.target.snapshot(first.parent) if first.parent is not None else None
-        if not first.base or (first.parent is not None and begin is None):
+    def _state_before(self, past: PastBatches) -> JavaSnapshot | None:
+        """The snapshot before the first commit; None if the commit is the first of the table."""
+        first = past.commits[past.first]
+        snapshot = self.target.snapshot(first.parent) if first.parent is not None else None
+        if not first.base or (first.parent is not None and snapshot is None):
             raise self._error(
                 f"snapshot {first.parent}, the state before it, has expired",
                 "keep snapshots longer to repair commits; refill the target with `helios run --full-refresh`.",
             )
-        return begin
+        return snapshot
 
-    def _others(
-        self, past: PastBatches, begin: JavaSnapshot | None, head: JavaSnapshot | None
+    def _other_commits_and_repairs(
+        self, past: PastBatches, state_before: JavaSnapshot | None, head: JavaSnapshot | None
     ) -> tuple[list[JavaSnapshot], list[JavaSnapshot]]:
-        """The commits of other writers since a state, and the earlier repairs of the commits that are asked for."""
+        """The later commits of other writers, and the earlier repairs of the commits to repair.
+
+        Raises:
+            InputError: Later commits make the repair impossible, such as replays.
+        """
         others: list[JavaSnapshot] = []
         repairs: list[JavaSnapshot] = []
-        for one in self._since(begin, head):
-            writer = str(one.summary().get("helios.pipeline"))
+        for commit in self._commits_since(state_before, head):
+            writer = str(commit.summary().get("helios.pipeline"))
             if writer in self.names:
                 continue
             if writer.removesuffix(REPLAY) in self.names:
-                raise self._error(f"snapshot {one.snapshotId()} has replayed rows of the quarantine since")
-            redone = one.summary().get(REDONE)
+                raise self._error(f"snapshot {commit.snapshotId()} has replayed rows of the quarantine since")
+            redone = commit.summary().get(REDONE)
             if writer.removesuffix(BACKFILL) not in self.names:
-                others.append(one)
+                others.append(commit)
             elif redone is None:
                 raise self._error(
-                    f"snapshot {one.snapshotId()} has repaired rows by a filter since, and the state before the "
+                    f"snapshot {commit.snapshotId()} has repaired rows by a filter since, and the state before the "
                     "commits has their wrong rows",
                     f"repair by a filter, too, with --where, or {REFILL}",
                 )
-            elif self._repairs_asked(past, str(redone)):
-                repairs.append(one)
+            elif self._repairs_requested(past, str(redone)):
+                repairs.append(commit)
         return others, repairs
 
-    def _since(self, begin: JavaSnapshot | None, head: JavaSnapshot | None) -> Iterator[JavaSnapshot]:
-        for one in History(self.target, head):
-            if begin is not None and one.snapshotId() == begin.snapshotId():
+    def _commits_since(self, state_before: JavaSnapshot | None, head: JavaSnapshot | None) -> Iterator[JavaSnapshot]:
+        for snapshot in History(self.target, head):
+            if state_before is not None and snapshot.snapshotId() == state_before.snapshotId():
                 return
-            if changes_rows(one):
-                yield one
-        if begin is not None:
-            raise self._error("the state before it is not one of the table's history any more")
+            if changes_rows(snapshot):
+                yield snapshot
+        if state_before is not None:
+            raise self._error("the state before it is no longer part of the table's history")
 
-    def _repairs_asked(self, past: PastBatches, redone: str) -> bool:
-        """True if commits that are asked for were repaired by an earlier backfill.
+    def _repairs_requested(self, past: PastBatches, redone: str) -> bool:
+        """True if an earlier repair repaired some of the commits that are now to be repaired.
+
+        Args:
+            past: The batches.
+            redone: The commits of the earlier repair, as its snapshot names them.
 
         Raises:
-            InputError: It has repaired commits before them: the state before them is not repaired.
+            InputError: It repaired commits before them, so the state before them still has wrong rows.
         """
         first = redone.partition("..")[0]
-        index = {str(snapshot): place for place, one in enumerate(past.made) for snapshot in one.snapshots}
-        if first in index and index[first] >= past.first:
-            return index[first] <= past.last
-        last = past.made[past.last].snapshots[-1]
+        index_of = {str(id): index for index, commit in enumerate(past.commits) for id in commit.snapshots}
+        if first in index_of and index_of[first] >= past.first:
+            return index_of[first] <= past.last
+        last = past.commits[past.last].snapshots[-1]
         raise self._error(
             f"earlier commits, {redone}, were repaired since, and the state before it has their wrong rows",
-            f"repair them together: --commits {first}..{last}." if first in index else REFILL,
+            f"repair them together: --commits {first}..{last}." if first in index_of else REFILL,
         )
 
     def _refuse_others(self, others: Sequence[JavaSnapshot], scope: MergeScope) -> None:
-        for one in self.of_others(others, scope):
-            writer = one.summary().get("helios.pipeline")
+        for commit in self.changing_keys(others, scope):
+            writer = commit.summary().get("helios.pipeline")
             raise self._error(
-                f"snapshot {one.snapshotId()}, of {writer or 'another writer'}, has changed the same keys since",
+                f"snapshot {commit.snapshotId()}, of {writer or 'another writer'}, has changed the same keys since",
                 "repair later commits, or refill the target with `helios run --full-refresh`.",
             )

@@ -1,4 +1,4 @@
-"""The writers of a slice's rows: a backfill replaces only rows that its own pipeline wrote."""
+"""Finds out which writers wrote the rows of a slice: a backfill replaces only rows that its own pipeline wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_NAMED = 3
 """The maximum number of writers that an error names."""
 
 
-class Target:
+class TargetRows:
     """The rows of a backfill's target, and their writers.
 
     Args:
@@ -64,7 +64,16 @@ class Target:
         *,
         trusts_expired: bool,
     ) -> Self:
-        """The rows of a pipeline's target; commits under its names with one of these ends, or none, are its own."""
+        """The rows of a pipeline's target.
+
+        Args:
+            plan: The pipeline.
+            spark: The session.
+            table: Iceberg's table object.
+            names: The present and former names of the pipeline.
+            ends: Suffixes of these names. Commits under a name with or without one of them are the pipeline's own.
+            trusts_expired: Whether rows whose commits have expired count as its own.
+        """
         own = frozenset(f"{name}{end}" for name in names for end in ("", *ends))
         where = plan.declared.sink.origin
         return cls(spark, table, plan.write.table, own=own, trusts_expired=trusts_expired, where=where)
@@ -81,7 +90,7 @@ class Target:
             return None
         within = filters.expression(self._spark, self._table, self._name.sql, [condition])
         scan = self._table.newScan().useSnapshot(int(snapshot.snapshotId()))
-        same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # else the filter binds to other columns
+        same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # a filter binds to the table's columns
         tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and same_schema else scan)
         if not tasks.size():
             return None
@@ -93,9 +102,9 @@ class Target:
         rows = self.rows(condition, snapshot, "_file")
         if rows is None or snapshot is None:
             return 0
-        held = rows.select(F.col("_file").alias("file_path")).distinct()
+        paths = rows.select(F.col("_file").alias("file_path")).distinct()
         files = self._spark.read.option("versionAsOf", int(snapshot.snapshotId())).table(f"{self._name.sql}.files")
-        size = files.join(held, "file_path").agg(F.sum("file_size_in_bytes")).first()
+        size = files.join(paths, "file_path").agg(F.sum("file_size_in_bytes")).first()
         return int(size[0] or 0) if size is not None else 0
 
     # writers
@@ -109,8 +118,8 @@ class Target:
         others = self.others(head)
         adding = [snapshot for snapshot in others if int(snapshot.summary().get("added-data-files") or 0)]
         removing = [snapshot for snapshot in others if str(snapshot.operation()) in ("delete", "overwrite")]
-        if adding and (named := list(self._added(slice, head, adding))):
-            raise self._error(slice, f"holds rows of {_listed(named)}")
+        if adding and (writers := list(self._writers_of_rows(slice, head, adding))):
+            raise self._error(slice, f"holds rows of {_listed(writers)}")
         for snapshot in removing:
             if self._count(slice, self._parent(snapshot)) > self._count(slice, snapshot):
                 why = f"{self._writer(snapshot)} has deleted rows of it, which would come back"
@@ -121,7 +130,7 @@ class Target:
             f"{slice.name} of {self._name.text} {why}; nothing of it was written.",
             where=self._where,
             fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show whose "
-            "they are. Rows of another pipeline are repaired by a backfill of that one.",
+            "they are. Rows of another pipeline are repaired by a backfill of that pipeline.",
         )
 
     def others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
@@ -132,29 +141,39 @@ class Target:
         """
         if head is None:
             return []
-        seen, known = self._seen or (None, [])
-        found: list[JavaSnapshot] = []
+        seen_head, seen_others = self._seen or (None, [])
+        others: list[JavaSnapshot] = []
         history = History(self._table, head)
-        reached = False
+        reached_seen_head = False
         for snapshot in history:
-            if seen is not None and int(snapshot.snapshotId()) == seen:
-                reached = True
+            if seen_head is not None and int(snapshot.snapshotId()) == seen_head:
+                reached_seen_head = True
                 break
             if changes_rows(snapshot) and snapshot.summary().get("helios.pipeline") not in self._own:
-                found.append(snapshot)
-        if not reached and history.expired is not None and not self._trusts_expired:
+                others.append(snapshot)
+        if not reached_seen_head and history.expired is not None and not self._trusts_expired:
             raise InputError(
                 f"snapshot {history.expired} of {self._name.text} and those before it have expired, so that nothing "
                 "tells who wrote their rows; nothing was written.",
                 where=self._where,
                 fix="if nobody but the pipeline has written or deleted rows there, pass --trust-expired.",
             )
-        found += known if reached else []
-        self._seen = int(head.snapshotId()), found
-        return found
+        others += seen_others if reached_seen_head else []
+        self._seen = int(head.snapshotId()), others
+        return others
 
-    def _added(self, slice: Slice, head: JavaSnapshot | None, adding: Sequence[JavaSnapshot]) -> Iterator[str]:
-        """The other writers whose rows a slice has: by row lineage, in format v2 by the files of the rows."""
+    def _writers_of_rows(
+        self, slice: Slice, head: JavaSnapshot | None, adding: Sequence[JavaSnapshot]
+    ) -> Iterator[str]:
+        """Yields the other writers whose rows a slice has.
+
+        In format v3, the row lineage tells which commit wrote a row. In format v2, the commit that added the file does.
+
+        Args:
+            slice: The slice.
+            head: The target's current snapshot.
+            adding: The commits of other writers that added files, newest first.
+        """
         lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
         column = LAST_CHANGED if lineage else "_file"
         rows = self.rows(slice.condition, head, column)
@@ -174,8 +193,8 @@ class Target:
         for id in sorted(added - by_id.keys()):
             snapshot = self._table.snapshot(id)
             if snapshot is not None and str(snapshot.operation()) == COMPACTION:
-                first = self._writer(adding[-1])
-                yield f"files that snapshot {id} has compacted, maybe with rows of {first}"
+                oldest = self._writer(adding[-1])
+                yield f"files that snapshot {id} has compacted, maybe with rows of {oldest}"
                 return
 
     def _count(self, slice: Slice, snapshot: JavaSnapshot | None) -> int:

@@ -11,14 +11,14 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.spark.sql.api.java.UDF2;
 
-/** Finds the scan tasks that only one of two states has. Tasks are equal if their data file and deletes are the same. */
+/** Finds the scan tasks that only one of two states has. Tasks with the same data file and deletes are equal. */
 public class OtherTasks implements UDF2 {
   private static final long serialVersionUID = 1L;
 
   /** Returns two lists: the tasks that only the first state has, and those that only the second has. */
   public Object call(Object first, Object second) {
     List onlySecond = new ArrayList();
-    Map unmatched = new HashMap(); // by identity; a file may be registered twice, and its rows then count twice
+    Map unmatched = new HashMap(); // lists of tasks by identity: a file may be in a state twice, with twice the rows
     for (Iterator each = ((List) first).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       String key = identity(task);

@@ -35,10 +35,14 @@ from helios.spark.jvm.types.java import JavaList
 from helios.table.states import RowDiff
 
 SIGN = "__helios_sign"
-"""The column of a row's weight: -1 for a row of the earlier state, 1 for a row of the later one, then their sum."""
+"""The column with a row's sign: -1 for a row of the earlier state, and 1 for a row of the later state.
+
+After equal rows are grouped, it is the sum of their signs.
+"""
 PAIRED = "__helios_paired"
 """The column that is true for the two images of a changed row."""
 BEFORE, AFTER = "__helios_before", "__helios_after"
+"""The columns with the two images of a changed row, as structs."""
 OTHER_TASKS = Path(__file__).with_name("OtherTasks.java")
 
 
@@ -62,8 +66,8 @@ class Comparison:
     Attributes:
         columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
         keys: The columns that identify a row; without keys, no row counts as changed.
-        same: Whether both are states of one table.
-        samples: How many of the added, of the removed and of the changed rows are shown.
+        same: Whether both are states of the same table.
+        samples: The number of added rows, of removed rows and of changed rows that are shown.
     """
 
     columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
@@ -75,7 +79,7 @@ class Comparison:
 def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison) -> RowDiff:
     """Compares the rows of two states.
 
-    Files that both states of one table have, with the same deletes, are not read.
+    If both are states of the same table, files that both states have with the same deletes are not read.
 
     Args:
         spark: A session with the catalogs of both tables.
@@ -125,7 +129,7 @@ def _scan_tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[J
 def _rows(
     spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], columns: Sequence[Mapping[str, object]]
 ) -> DataFrame | None:
-    """The rows of files, with these columns; None without files."""
+    """The rows of the tasks' files, with these columns; None without tasks."""
     if not tasks.size():
         return None
     names = [quoted(str(column["name"])) for column in columns]
@@ -133,7 +137,7 @@ def _rows(
 
 
 def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> JavaTable:
-    """A view of a table that has these columns, and then its other present and former columns.
+    """A view of a table with these columns, followed by all other present and former columns of the table.
 
     The other columns are needed because equality deletes may refer to them.
     """
@@ -210,7 +214,7 @@ def _changed(
 
 
 def _paired(keys: Sequence[str]) -> Column:
-    """A condition for the two images of a changed row: its key was removed once and added once."""
+    """A condition that is true for the two images of a changed row: its key was removed once and added once."""
     if not keys:
         return F.lit(False)
     identified = F.lit(True)
@@ -243,7 +247,7 @@ def _wider(first: DataType, second: DataType) -> DataType:
 
 
 def _order(fields: Sequence[StructField], keys: Sequence[str]) -> list[Column]:
-    """The order of samples: by the keys, then by all other columns that can be ordered."""
+    """The order of samples: by the keys, then by all other columns that Spark can sort by."""
     others = (field.name for field in fields if field.name not in keys and _has_order(field.dataType))
     return [F.col(quoted(name)).asc_nulls_first() for name in (*keys, *others)]
 

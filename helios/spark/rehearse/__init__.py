@@ -1,1 +1,1 @@
-"""Rehearsals: the batches of past commits run again with the current script, into a temporary lake."""
+"""Rehearsals: run the batches of past commits again with the current script, into a temporary lake."""

@@ -1,4 +1,4 @@
-"""Reads the input of committed batches again: the offset log of a checkpoint, and sources at recorded positions."""
+"""Reads the input of committed batches again, from the recorded positions of their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helios.table.rehearsal import CommittedBatch, OffsetLog, Rerun
 
 
 class Unread(Exception):
-    """The input of a batch cannot be read again; the text says why."""
+    """The input of a batch cannot be read again; the message says why."""
 
 
 def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
@@ -34,17 +34,23 @@ def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
         starts = checkpoint.start()
     except CheckpointError:
         return None
-    named = {n: {s: e for s, e in zip(identity.sources, end, strict=False) if e} for n, end in ends.items()}
+    ends_by_source = {
+        number: {source: position for source, position in zip(identity.sources, end, strict=False) if position}
+        for number, end in ends.items()
+    }
+    starts_by_source = None
+    if starts is not None:
+        starts_by_source = {s: entry["place"] for s, entry in zip(identity.sources, starts, strict=False)}
     return OffsetLog(
         checkpoint=identity.id,
-        ends=named,
+        ends=ends_by_source,
         committed=max(checkpoint.batches("commits"), default=-1),
-        starts={s: e["place"] for s, e in zip(identity.sources, starts, strict=False)} if starts is not None else None,
+        starts=starts_by_source,
     )
 
 
 def copy_columns(real: Checkpoint, rehearsal: Checkpoint) -> None:
-    """Copies the recorded columns of followed folders from the real checkpoint into that of the rehearsal."""
+    """Copies the recorded columns of followed folders from the real checkpoint into the rehearsal's checkpoint."""
     for name in real.files.names(FILES):
         text = real.files.read(f"{FILES}/{name}") if name.endswith(".columns.json") else None
         if text is not None:
@@ -53,7 +59,13 @@ def copy_columns(real: Checkpoint, rehearsal: Checkpoint) -> None:
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a pipeline, by their number in the plan, opened to read spans of committed batches again."""
+    """The sources of a pipeline, opened to read the spans of committed batches again.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        sources: The sources, by their index in the plan.
+    """
 
     plan: Plan
     spark: SparkSession
@@ -61,7 +73,7 @@ class Sources:
 
     @property
     def followed(self) -> dict[int, Source]:
-        """The followed sources; none for a pipeline that reads its sources once."""
+        """The followed sources, by their index in the plan; empty for a pipeline that reads its sources once."""
         return {index: source for index, source in self.sources.items() if self.plan.reads[index].source.streaming}
 
     def resume(self, commits: Sequence[CommittedBatch], reruns: Sequence[Rerun]) -> None:
@@ -121,13 +133,13 @@ class Sources:
             if not source.exists(entry[SNAPSHOT]):
                 raise Unread(f"snapshot {entry[SNAPSHOT]} of {name} has expired")
             return source.at_pin(entry[SNAPSHOT])
-        now = source.current()
-        if {**now.entry, "source": ""} != {**entry, "source": ""}:
+        current = source.current()
+        if {**current.entry, "source": ""} != {**entry, "source": ""}:  # the source may have been renamed
             raise Unread(f"{name}, which is read once, has changed since")
-        return now
+        return current
 
     def pins(self, rerun: Rerun, committed: CommittedBatch | None) -> Entry:
-        """The snapshots of the tables that a batch joins, by the number of the source in the plan.
+        """The snapshots of the tables that a batch joins, by the source's index in the plan.
 
         Raises:
             Unread: One of the snapshots has expired.
@@ -151,7 +163,7 @@ class Sources:
         return pins
 
     def probe(self, batch: Batch) -> None:
-        """Plans the reads of a batch's spans, to check that they can still be read.
+        """Plans the reads of a batch's spans, to check that the spans can still be read.
 
         Raises:
             Unread: A span cannot be read any more.

@@ -1,6 +1,7 @@
 """One attempt at a rehearsal: runs the batches of past commits again, into a table of a temporary lake.
 
-The table starts with the rows that the target had before the first of these commits; for an append, it starts empty.
+The table starts with the rows that the target had before the first of these commits. For a mode that only adds rows, it
+starts empty.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class CannotRead(Exception):
 
 
 class RehearsalRun(Silent):
-    """The run of a rehearsal: it counts rejected rows and collects notes."""
+    """Observes the run of a rehearsal: counts rejected rows, and collects notes for the user."""
 
     once = True
 
@@ -90,17 +91,17 @@ class AttemptResult:
         plan: The plan that wrote into the lake.
         real: The target.
         table: The lake's table.
-        columns: The columns that the script now stores, in lower case; None for a mode that stores none: a delete, or
-            the user's own MERGE.
+        columns: The columns that the script now stores, in lower case; None for a mode that stores no columns of the
+            script: a delete, or the user's own MERGE.
         index_of: For each snapshot of the lake's table, the commit whose batches wrote it.
-        base: The lake's snapshot before the first batch; None if the table starts empty.
-        rows: How many rows were written, by commit.
-        rejected: How many rows were rejected, by commit.
-        numbers: The batch numbers in the lake, by commit.
-        unread: Why batches were not read, by commit.
-        failed: The errors of batches, by commit.
+        base: The snapshot of the lake's table before the first batch; None if the table starts empty.
+        rows: The number of written rows, by commit.
+        rejected: The number of rejected rows, by commit.
+        numbers: The numbers of the batches in the rehearsal, by commit.
+        unread: The reason why batches were not read, by commit.
+        failed: The error of the script, by commit.
         first_left_out: The first commit that was not run, because the limit of rows was reached or the script failed
-            before; None if all were run.
+            on an earlier commit; None if all were run.
         notes: The notes of the run.
     """
 
@@ -125,13 +126,13 @@ class AttemptResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt to run the batches of commits again, from one of the commits on.
+    """An attempt to run the batches of commits again, beginning with the commit `first`.
 
     Attributes:
         plan: The pipeline.
         spark: The session.
         commits: The commits, oldest first.
-        reruns: Their batches.
+        reruns: The batches of the commits.
         first: The index of the first commit that is rehearsed.
         most: The limit of rows that are written and compared; the commit that reaches it is the last.
         folder: The folder for the temporary lake; None for the system's temporary folder.
@@ -210,7 +211,7 @@ class Attempt:
         lease = Lease(query.checkpoint)
         lease.acquire()
         sink = TableSink(context, name, table, None)
-        # The sink's own ledger may skip inputs that an earlier commit has appended; here each commit appends its input.
+        # The sink's own ledger may skip input that an earlier commit has appended. A rehearsal must append it again.
         sink.ledger = ledger
         job = Job(
             plan=plan, spark=spark, run=run, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
@@ -219,7 +220,7 @@ class Attempt:
         return job, AttemptResult(plan=plan, real=real, table=table, columns=columns)
 
     def _columns(self, plan: Plan, table: JavaTable, df: DataFrame, name: TableName) -> frozenset[str] | None:
-        """The columns that the script stores in the target, after the checks of a run's start.
+        """The columns that the script stores in the target; runs the same checks as the start of a run.
 
         Raises:
             CheckFailed: The columns do not fit the target.
@@ -234,7 +235,7 @@ class Attempt:
         return frozenset(name.lower() for name in stored.names)
 
     def _restore_upsert_state(self, real: JavaTable, context: SinkContext) -> None:
-        """Restores the keys that the upserts remembered before the first commit, for the rehearsal.
+        """Restores for the rehearsal the keys that the pipeline remembered before the first commit.
 
         Raises:
             InputError: These keys are no longer known.
@@ -253,10 +254,10 @@ class Attempt:
             target = plan.write.table.text
             why = f"{others[0]} also upserts into {target}, and the keys that it remembered at that time are unknown"
         elif state.has_keys and record is not None:
-            same = record.checkpoint == first.checkpoint
+            same_checkpoint = record.checkpoint == first.checkpoint
             batch = min(first.follows + 1, first.batch)
             restored = context.upsert_state(context.plan.write.table, None)
-            if not (same and restored.begin_as_copy(self.spark, state, batch)):
+            if not (same_checkpoint and restored.begin_as_copy(self.spark, state, batch)):
                 why = f"the keys that it remembered before batch {first.batch} have since been merged with later ones"
         if why is not None:
             raise InputError(
@@ -271,7 +272,7 @@ class Attempt:
         number = rows = 0
         result.base = _head(result.table)
         for index, reruns in _by_commit(self.reruns, self.first):
-            # None for the batches after the last commit, which wrote nothing.
+            # Batches after the last commit wrote nothing, and have no commit.
             commit = self.commits[index] if index < len(self.commits) else None
             if rows >= self.most:
                 result.first_left_out = index
@@ -287,14 +288,14 @@ class Attempt:
                     raise CannotRead(index, str(problem)) from problem
                 result.unread[index] = str(problem)
             except Exception as error:
-                shown = user_error(error, self.plan)
-                if not isinstance(shown, HeliosError):
+                user_facing_error = user_error(error, self.plan)
+                if not isinstance(user_facing_error, HeliosError):
                     raise
-                result.failed[index] = lake.by_real_names(str(shown), self.plan, job.plan)
+                result.failed[index] = lake.by_real_names(str(user_facing_error), self.plan, job.plan)
                 if not self.appends:
                     result.first_left_out = index + 1
                     return
-            number += 1  # a failed batch has used this number
+            number += 1  # if a batch has failed, it has used this number
             rows += commit.rows if commit is not None else 0
             result.rejected[index] = run.rejected_rows
             result.rows.setdefault(index, 0)
@@ -313,7 +314,7 @@ class Attempt:
             with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
                 commit = run_batch(job, batch, tick)
         except Exception:
-            sources.probe(batch)  # the cause may be a lost input, not the script
+            sources.probe(batch)  # raises `Unread` if the cause is missing input, and not the script
             raise
         rows = commit.rows if commit is not None else 0
         result.rows[rerun.owner] = result.rows.get(rerun.owner, 0) + rows
@@ -338,23 +339,23 @@ def _head(table: JavaTable) -> int | None:
 
 def _since(table: JavaTable, before: int | None) -> Iterator[int]:
     """The snapshots after `before`, newest first."""
-    at = _head(table)
-    while at is not None and at != before:
-        yield at
-        snapshot = table.snapshot(at)
+    snapshot_id = _head(table)
+    while snapshot_id is not None and snapshot_id != before:
+        yield snapshot_id
+        snapshot = table.snapshot(snapshot_id)
         parent = snapshot.parentId() if snapshot is not None else None
-        at = int(parent) if parent is not None else None
+        snapshot_id = int(parent) if parent is not None else None
 
 
 def rejected_by_step(result: AttemptResult, spark: SparkSession) -> Mapping[str, int]:
-    """How many rows the rehearsal quarantined, by expectation; empty without a quarantine."""
+    """The number of rows that the rehearsal quarantined, by expectation; empty without a quarantine."""
     name = result.plan.write.quarantine
     if name is None or tables.load_table(spark, name) is None:
         return {}
     index_of = {number: index for index, numbers in result.numbers.items() for number in numbers}
     counts: dict[str, int] = {}
     for batch, step, reason, count in spark.table(name.sql).groupBy("batch", "step", "reason").count().collect():
-        # A batch pipeline numbers the batches of its quarantine separately: without a commit, all of its rows count.
+        # A batch pipeline numbers the batches of its quarantine separately, so all of its rows count.
         if not result.plan.streaming or (batch in index_of and result.is_complete(index_of[batch])):
             counts[step or reason] = counts.get(step or reason, 0) + count
     return counts

@@ -1,8 +1,9 @@
-"""Compares the changes of commits with those of their rehearsal: as multisets of rows, commit by commit.
+"""Compares the changes of commits with the changes of their rehearsal: as multisets of rows, commit by commit.
 
-Both tables start with the same rows, so their difference after a commit is the sum of the differences of all changes up
-to that commit. An append is compared by the rows that it added; any other commit by the keys that it changed, or by the
-rows if there are no keys.
+If the mode only adds rows, the rows that each commit added are compared. For any other mode, the rows of the keys that
+a commit changed are compared as both tables have them after the commit. Both tables start with the same rows. So their
+difference after a commit is the sum of the differences of all changes up to that commit. Without keys, a whole row
+counts as its key.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from helios.spark.rehearse.report import Counts, Values
 
 OWNER, SIGN, KEY = "__helios_owner", "__helios_sign", "__helios_key"
 ADDED, MISSING, ROWS, IS_PAIR = "__helios_added", "__helios_missing", "__helios_rows", "__helios_pair"
+TOUCHED_BY, TOUCHED_KEY = "__helios_of", "__helios_touched"
+"""The columns with a commit that changed a key, and with that key."""
 ALL = -1
-"""The owner of the sum of all commits."""
+"""The value of `OWNER` for the sum over all commits."""
 DIGITS = {DoubleType: 12, FloatType: 6}
-"""The significant digits to which floating-point numbers are compared: their sums depend on the order of rows."""
+"""The significant digits that are compared of floating-point numbers, since sums depend on the order of rows."""
 JSON_OPTIONS = {**JSON_TIMES, "ignoreNullFields": "false"}
 
 
@@ -42,11 +45,11 @@ class Side:
     """The changes of one table.
 
     Attributes:
-        name: The table.
-        table: Iceberg's object.
+        name: The name of the table.
+        table: Iceberg's table object.
         after: The snapshot before the first change; None if the table had no snapshot before.
         to: The snapshot of the last change; None if there is no change.
-        owners: The snapshots whose changes count, each with the index of the commit that they count for.
+        owners: The snapshots whose changes are compared, each with the index of the commit to which it belongs.
     """
 
     name: TableName
@@ -61,7 +64,7 @@ class Differences:
     """How the changes of two tables differ.
 
     Attributes:
-        each: The counts of each commit that differs, by its index.
+        each: The counts of each commit with differences, by its index.
         total: The counts after all commits.
         added: A sample of the rows that only the second table has.
         missing: A sample of the rows that only the first table has.
@@ -90,14 +93,14 @@ def compare(
     Args:
         spark: The session.
         real: The target.
-        rehearsed: The lake's table.
+        rehearsed: The table of the rehearsal.
         columns: The columns to compare, which both tables have.
         keys: The columns that pair a row of one table with a row of the other; empty to compare whole rows.
         appends: Whether the changes only add rows.
         samples: How many rows of each kind are returned.
     """
-    kinds = {field.name.lower(): field for field in spark_schema(spark, rehearsed.table).fields}
-    fields = [kinds[name.lower()] for name in columns]
+    field_of = {field.name.lower(): field for field in spark_schema(spark, rehearsed.table).fields}
+    fields = [field_of[name.lower()] for name in columns]
     parts = [_signed(spark, real, fields, keys, -1), _signed(spark, rehearsed, fields, keys, 1)]
     with _delta([part for part in parts if part is not None], fields, keys) as delta:
         if delta is None:
@@ -113,10 +116,14 @@ def compare(
 def _signed(
     spark: SparkSession, side: Side, fields: Sequence[StructField], keys: Sequence[str], sign: int
 ) -> DataFrame | None:
-    """The rows that a table's changes added, with this sign, and those that they removed, with the opposite sign."""
+    """The rows that a table's changes added, with the sign, and the rows that they removed, with the opposite sign.
+
+    Each row also has its `OWNER`. Returns None if there are no changes.
+    """
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
-    # Without row lineage, merge-on-read changes need keys. They only pair images, so any columns serve.
+    # Without row lineage, `read_changes` needs keys for merge-on-read changes. The keys only pair the images of a row,
+    # and this comparison uses no pairs, so any columns do.
     pairing = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
     if side.to is None or not side.owners:
         return None
@@ -125,12 +132,12 @@ def _signed(
     owner = F.create_map(*(F.lit(value) for pair in side.owners.items() for value in pair))
     signs = F.when(F.col(kind).isin(DELETE, UPDATE_BEFORE), -sign).otherwise(sign).cast("bigint")
     values = [_value(field).alias(field.name) for field in fields]
-    counted = rows.withColumn(OWNER, F.try_element_at(owner, F.col(commit))).where(F.col(OWNER).isNotNull())
-    return counted.select(OWNER, signs.alias(SIGN), *values)
+    owned = rows.withColumn(OWNER, F.try_element_at(owner, F.col(commit))).where(F.col(OWNER).isNotNull())
+    return owned.select(OWNER, signs.alias(SIGN), *values)
 
 
 def _value(field: StructField) -> Column:
-    """A column with floating-point numbers rounded, to be compared."""
+    """The values of a column to compare: floating-point numbers are rounded to `DIGITS`."""
     value = F.col(quoted(field.name)).cast(field.dataType)
     digits = next((n for kind, n in DIGITS.items() if isinstance(field.dataType, kind)), None)
     if digits is None:
@@ -143,14 +150,17 @@ def _value(field: StructField) -> Column:
 def _delta(
     parts: Sequence[DataFrame], fields: Sequence[StructField], keys: Sequence[str]
 ) -> Iterator[DataFrame | None]:
-    """For each commit, the rows that the sides changed differently, with net counts and keys; cached while in use."""
+    """For each commit, the rows that the two tables changed differently, with their sign and `KEY`; None for no rows.
+
+    The rows are cached until the `with` block ends.
+    """
     if not parts:
         yield None
         return
-    counted = net(reduce(DataFrame.unionAll, parts), fields, (OWNER,), SIGN)
+    differing = net(reduce(DataFrame.unionAll, parts), fields, (OWNER,), SIGN)
     names = keys or [field.name for field in fields]
     key = F.to_json(F.struct(*map(quoted, names)), JSON_OPTIONS)
-    cached = counted.withColumn(KEY, key).persist()
+    cached = differing.withColumn(KEY, key).persist()
     try:
         yield None if cached.isEmpty() else cached
     finally:
@@ -160,16 +170,16 @@ def _delta(
 def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:
     """The difference of the two tables after each commit, at the keys that the commit changed in either table."""
     touched = delta.select(F.col(OWNER).alias(TOUCHED_BY), F.col(KEY).alias(TOUCHED_KEY)).distinct()
-    so_far = (F.col(KEY) == F.col(TOUCHED_KEY)) & (F.col(OWNER) <= F.col(TOUCHED_BY))
-    joined = touched.join(delta, so_far).drop(OWNER, TOUCHED_KEY).withColumnRenamed(TOUCHED_BY, OWNER)
+    changed_until_then = (F.col(KEY) == F.col(TOUCHED_KEY)) & (F.col(OWNER) <= F.col(TOUCHED_BY))
+    joined = touched.join(delta, changed_until_then).drop(OWNER, TOUCHED_KEY).withColumnRenamed(TOUCHED_BY, OWNER)
     return net(joined, fields, (OWNER, KEY), SIGN)
 
 
-TOUCHED_BY, TOUCHED_KEY = "__helios_of", "__helios_touched"
-
-
 def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> DataFrame:
-    """The differing rows of each commit and key, how many each side has, and whether they are one changed row."""
+    """One row for each commit and key, with its differing rows, their number on each side, and `IS_PAIR`.
+
+    `IS_PAIR` is true if each side has one row: then they count as one changed row.
+    """
     values = F.struct(F.col(SIGN), *(F.col(quoted(field.name)) for field in fields))
     sides = rows.groupBy(OWNER, KEY).agg(
         F.sum(F.greatest(F.col(SIGN), F.lit(0))).alias(ADDED),

@@ -1,4 +1,7 @@
-"""The lake of a rehearsal: a catalog in a temporary folder, with a copy of the target's metadata as of a snapshot."""
+"""The lake of a rehearsal: a catalog in a temporary folder.
+
+Its table has a copy of the target's metadata as of a snapshot, and reads the target's own files.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +29,29 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.session.session import declare_catalog
 
 NAME = "helios.rehearsal"
-"""The name of a pipeline in its rehearsal, so that the records and stamps of the real pipeline are not its own."""
-ELSEWHERE = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+"""The pipeline's name during its rehearsal. It differs from the real name, so that the rehearsal does not take the
+ledger records and stamped snapshots of the real pipeline for its own."""
+PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 """Properties that would place files outside of the lake."""
 FOREVER = 1e12
-"""Seconds for which a rehearsal remembers deletes: they had not expired when the commits were made."""
+"""The seconds for which a rehearsal remembers deletes. They had not expired when the commits were made."""
 
 Metadata: TypeAlias = "dict[str, Any]"
 """The metadata file of a table, as JSON values."""
 
 
 def lake_in(folder: Path) -> Catalog:
-    """A catalog in a folder. Its name is new, since Spark keeps the first catalog that it has loaded under a name."""
+    """A catalog in a folder. Its name is random, because Spark keeps the first catalog that it loads under a name."""
     return Catalog.local(f"rehearsal_{secrets.token_hex(4)}", path=folder)
 
 
 def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
-    """A plan with the sources and steps of the pipeline that writes into a lake.
+    """A copy of a plan that has the same sources and steps, and writes into a lake.
 
     Args:
         plan: The pipeline.
         lake: The lake.
-        folder: The folder of its checkpoint.
+        folder: The folder for the checkpoint.
     """
     sink, table, rejected = plan.write.iceberg, plan.write.table, plan.write.quarantine
     mode = replace(sink.mode, tombstones=FOREVER) if sink.mode.upsert is not None else sink.mode  # type: ignore[call-arg]
@@ -75,12 +79,12 @@ def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
 
 
 def by_real_names(text: str, plan: Plan, lake_plan: Plan) -> str:
-    """A text of a rehearsal with the names of the real tables and of the real pipeline.
+    """Replaces the names of the rehearsal's tables and pipeline in a text by the real names.
 
     Args:
         text: The text.
-        plan: The pipeline.
-        lake_plan: Its plan in the lake.
+        plan: The plan of the pipeline.
+        lake_plan: The plan of the rehearsal.
     """
     pairs = [(lake_plan.write.table.text, plan.write.table.text), (NAME, plan.pipeline)]
     if lake_plan.write.quarantine is not None and plan.write.quarantine is not None:
@@ -162,7 +166,7 @@ def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
     while snapshot is not None:
         kept.append(snapshot)
         snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
-    properties = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in ELSEWHERE}
+    properties = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in PATH_PROPERTIES}
     properties.pop("write.location-provider.impl", None)
     refs = {"main": {"snapshot-id": base, "type": "branch"}} if kept else {}
     return {

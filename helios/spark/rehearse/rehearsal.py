@@ -27,7 +27,7 @@ from helios.table.refs import REPLAY
 from helios.table.rehearsal import CommittedBatch, History, Rerun, reruns
 
 PARTS = ("step", "source", "mode", "path")
-"""The parts of a plan that determine its rows."""
+"""The parts of a plan on which its rows depend."""
 
 
 @dataclass(kw_only=True)
@@ -43,7 +43,7 @@ class Rehearsal:
         most: The limit of rows that are written and compared; the commit that reaches it is the last.
         some: How many rows of each kind the result shows.
         folder: The folder for temporary files; None for the system's temporary folder.
-        unread: Why batches cannot be read again, by the index of their commit.
+        unread: The reason why batches cannot be read again, by the index of their commit.
     """
 
     plan: Plan
@@ -95,7 +95,7 @@ class Rehearsal:
         )
 
     def _has_later_commits(self) -> bool:
-        """True if the pipeline has committed since, so that later batches of its log may have written rows."""
+        """True if the pipeline has committed since, so that later batches in its offset log may have written rows."""
         table = tables.load_table(self.spark, self.plan.write.table)
         known = known_records(table) if table is not None else {}
         names = [name for name in self.plan.write.pipelines if name in known]
@@ -103,7 +103,9 @@ class Rehearsal:
         return not names or (known[names[0]].checkpoint, known[names[0]].batch) != (newest.checkpoint, newest.batch)
 
     def _first_readable(self, first: int, batches: Sequence[Rerun]) -> int:
-        """The index of the commit to start at: an append needs one readable commit from there on, other modes need all.
+        """The index of the commit at which the rehearsal starts.
+
+        If the mode only adds rows, at least one commit from there on must be readable. Otherwise all of them must be.
 
         Raises:
             InputError: There is no such commit.
@@ -230,12 +232,12 @@ class Rehearsal:
             )
 
     def _why_left_out(self, attempt: Attempt, result: AttemptResult) -> str:
-        if result.failed and not attempt.appends:  # an append continues after a commit on which the script fails
+        if result.failed and not attempt.appends:  # a mode that only adds rows goes on after a failed commit
             return "it comes after a commit on which the script fails"
         return f"--rows {self.most:,} was reached"
 
     def _rejects(self, result: AttemptResult, rehearsed: Sequence[int]) -> Iterator[Rejects]:
-        """The counts of rejected rows, by expectation."""
+        """Yields the counts of rejected rows, by expectation."""
         now = rejected_by_step(result, self.spark)
         after = [len(self.commits)] if result.is_complete(len(self.commits)) else []
         before = self._rejected_before([*rehearsed, *after])
@@ -246,16 +248,16 @@ class Rehearsal:
             yield Rejects(step="dropped", before=None, now=dropped)
 
     def _rejected_before(self, rehearsed: Sequence[int]) -> Mapping[str, int] | None:
-        """How many rows the quarantine has from the batches of these commits, by expectation; None if unknown."""
+        """The number of rows that the quarantine has of these commits, by expectation; None if unknown."""
         name = self.plan.write.quarantine
-        # A batch pipeline numbers its rejects separately.
+        # The quarantine of a batch pipeline numbers its batches separately.
         if name is None or not self.plan.streaming or self._replays():
             return None
         if tables.load_table(self.spark, name) is None:
             return {}
         rows = self.spark.table(name.sql)
         own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipelines)))
-        # All rejected rows of a batch have one time.
+        # All rejected rows of a batch have the same time.
         groups = own.groupBy("batch", F.col("at").cast("double").alias("at"), "step", "reason").count().collect()
         counts: dict[str, int] = {}
         for batch, at, step, reason, count in groups:
@@ -264,7 +266,10 @@ class Rehearsal:
         return counts
 
     def _rejected_by(self, index: int, batch: int, at: float) -> bool:
-        """True if a commit rejected rows of this batch at this time; each checkpoint numbers its batches from 0."""
+        """True if the rows that a batch rejected at a time belong to a commit.
+
+        The number of the batch alone does not tell, since each checkpoint numbers its batches from 0.
+        """
         begin = self.history.batches.index(self.commits[0])
         before = self.history.batches[begin + index - 1] if begin + index else None
         if before is not None and at <= before.committed.timestamp():
@@ -275,20 +280,20 @@ class Rehearsal:
         return commit.follows < batch <= commit.batch and at <= commit.committed.timestamp()
 
     def _replays(self) -> bool:
-        """True if rejected rows were replayed since, and so are no longer in the quarantine."""
+        """True if rejected rows were replayed since; they are then no longer in the quarantine."""
         names = {name + REPLAY for name in self.plan.write.pipelines}
         return any(other.pipeline in names for other in self.history.since(self.commits[0].snapshots[0]))
 
     def _steps(self) -> Iterator[str]:
-        """How the plan differs from that of the last commit, each new step with its line."""
+        """Yields the differences from the plan of the last commit; each new step has its line in the script."""
         last_plan = self.commits[-1].commit.plan
         if last_plan is None:
             return
-        lines = {f"+ {step.text()}": str(step.origin) for step in self.plan.stream.steps}
-        lines[f"+ {self.plan.write.mode.text()}"] = str(self.plan.write.sink.origin)
+        origins = {f"+ {step.text()}": str(step.origin) for step in self.plan.stream.steps}
+        origins[f"+ {self.plan.write.mode.text()}"] = str(self.plan.write.sink.origin)
         for change in differences(last_plan, self.plan):
             if change.part in PARTS:
-                yield from (f"{line}  ({lines[line]})" if line in lines else line for line in change.lines)
+                yield from (f"{line}  ({origins[line]})" if line in origins else line for line in change.lines)
 
     def _notes(self, attempt: Attempt, result: AttemptResult) -> Iterator[str]:
         yield from rehearsal_notes(self.plan)
@@ -307,7 +312,7 @@ class Rehearsal:
 
 
 def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool) -> Iterator[str]:
-    """Notes on the commits of other writers and of the pipeline's own backfills, which a rehearsal does not repeat.
+    """Yields notes on the commits that a rehearsal does not repeat: of other writers, and of the pipeline's backfills.
 
     Args:
         others: The commits since the first one that is rehearsed.

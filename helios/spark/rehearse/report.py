@@ -34,7 +34,7 @@ class Rejects:
     """The rows that an expectation rejected.
 
     Attributes:
-        step: The expectation, or the reason of rows that no step rejected.
+        step: The expectation that rejected the rows; the reason if no step rejected them.
         before: How many rows the commits rejected; None if unknown.
         now: How many rows the current script rejects.
     """
@@ -52,10 +52,10 @@ class RehearsedCommit:
         snapshot: The commit's last snapshot; None for batches after the last commit, which wrote nothing.
         committed: Its time; None without a commit.
         batch: The number of its batch; None without a commit.
-        before: How many rows it added and removed.
+        before: The number of rows that it added and removed.
         now: How many rows the rehearsal wrote.
         differs: How the rows differ.
-        unread: Why it was not rehearsed; empty if it was.
+        unread: The reason why it was not rehearsed; empty if it was.
         failed: The error of the current script on its input; empty if there is none.
     """
 
@@ -105,7 +105,7 @@ class Rehearsed:
 
     @property
     def anything(self) -> bool:
-        """True if the current script would have written, stored or rejected anything else."""
+        """True if anything would have come out differently: rows, columns, rejected rows, or an error."""
         rejected = any(step.before is not None and step.before != step.now for step in self.rejects)
         commits = any(commit.differs or commit.failed for commit in self.commits)
         return bool(self.differs or self.columns or rejected or commits)
