@@ -24,7 +24,8 @@ class PastBatch:
 
     Attributes:
         number: Its index among the batches of the pipeline.
-        owner: The index of the commit that has its rows; for a batch after the last commit, the number of commits.
+        owner: The index of its commit or, if it wrote nothing, of the next commit; the number of commits for a batch
+            after the last commit.
         after: The position in each followed source after which it begins.
         to: The position in each followed source at which it ends.
     """

@@ -156,12 +156,16 @@ class BatchRows:
         computed = {name.lower() for name in self._script_schema().names}
         order = (self.mode.order_by or "").strip("` ").lower()
         not_computed = [name for name in stored if name.lower() not in computed]
-        why = None
+        why, fix = None, "refill the target with `helios run --full-refresh`."
         if self.mode.order_by is not None and (order not in computed or order not in map(str.lower, stored)):
             why = f"it does not store {self.mode.order_by}, by which the pipeline orders the rows of a key"
         elif not_computed:
             names = ", ".join(not_computed)
             why = f"the script does not compute {names}, whose values a row keeps from commit to commit"
+            evolution = self.plan.write.iceberg.evolution
+            if set(not_computed) <= {*(old for old, _ in evolution.renames), *evolution.drops}:
+                why = f"the next run will rename or drop {names}"
+                fix = "run the pipeline once, then repair its commits."
         if why is not None:
             raise InputError(
                 f"rows of {self.plan.write.table.text} cannot be repaired by their keys: {why}; nothing was written.",
