@@ -64,7 +64,7 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
     return plans
 
 
-def other_driver_problems(plan: Plan) -> list[HeliosError]:
+def second_driver_problems(plan: Plan) -> list[HeliosError]:
     """A list with one problem if another driver holds the checkpoint, otherwise an empty list. Spark is not needed."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
@@ -98,7 +98,7 @@ class DefaultEngine:
     ) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
-        for problem in other_driver_problems(plan):
+        for problem in second_driver_problems(plan):
             raise problem
         from helios.spark.run.run import PipelineRun
         from helios.spark.session.user_code import ship_declared

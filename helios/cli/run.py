@@ -48,7 +48,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--beside",
     multiple=True,
     metavar="NAME",
-    help="Start although the pipeline NAME has written rows of the same source into the table; once for each NAME.",
+    help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
 )
 @click.option(
     "--confirm", is_flag=True, help="Ask first if the plan differs from that of the last run by more than additions."
@@ -198,7 +198,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
     Raises:
         CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.
     """
-    from helios.engine import other_driver_problems
+    from helios.engine import second_driver_problems
     from helios.plan import compile_each, distinct
 
     refused: list[Compiled] = []
@@ -207,7 +207,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
         compiled = compile_each(pipelines, loaded.context)
         for result in compiled:
             if result.plan is not None and not result.faults:
-                result.problems.extend(other_driver_problems(result.plan))
+                result.problems.extend(second_driver_problems(result.plan))
         faulty = [result for result in compiled if result.faults]
         refused += faulty
         problems = distinct(problem for result in refused for problem in result.faults)
