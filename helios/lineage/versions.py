@@ -69,7 +69,7 @@ class Node:
         operation: append, overwrite, delete or replace.
         drops_files: Whether the snapshot removed data files.
         has_lineage: Whether the snapshot was written in format v3, in which rows have a lineage.
-        erases: Whether all rows in its new files are from its own batch, as after Helios's overwrite.
+        moves_no_rows: Whether the commit is an overwrite by Helios: no row in its new files comes from an older file.
         first: Whether the snapshot is the table's first.
     """
 
@@ -78,7 +78,7 @@ class Node:
     operation: str
     drops_files: bool
     has_lineage: bool
-    erases: bool
+    moves_no_rows: bool
     first: bool
 
 
@@ -94,7 +94,7 @@ def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> No
         operation=raw.summary.operation.value if raw.summary is not None else "",
         drops_files=summary.get("deleted-data-files", "0") != "0",
         has_lineage=getattr(raw, "first_row_id", None) is not None,
-        erases=commit is not None and overwrites(commit.plan),
+        moves_no_rows=commit is not None and overwrites(commit.plan),
         first=raw.parent_snapshot_id is None and sequence <= 1,
     )
 
@@ -179,7 +179,7 @@ class Walk:
         node = self._known.get(entry.snapshot) or (self._past(entry.file_sequence) if entry.file_sequence else None)
         if node is None:
             return Origin(unknown=f"snapshot {entry.snapshot}, which added its file, has expired")
-        if node.operation == APPEND or not node.drops_files or node.erases or node.first:
+        if node.operation == APPEND or not node.drops_files or node.moves_no_rows or node.first:
             return Origin((node.id,))
         earlier = f"the files before are {self.before_start}"
         moved = "moved" if node.operation == REPLACE else "may have moved"
@@ -235,7 +235,7 @@ class Walk:
 
         Returns the unmatched new rows.
         """
-        if not new or node.erases or not node.drops_files:
+        if not new or node.moves_no_rows or not node.drops_files:
             return new
         only_moves = node.operation == REPLACE
         by_content: dict[str, list[Version]] = {}
