@@ -31,7 +31,7 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
         span: The span of the batch.
         key: The values of the key, by column.
         declared: The source as its plan shows it.
-        view: The tables and warehouses that the command knows; a warehouse has the properties of its storage.
+        view: The tables and warehouses of the configuration; a warehouse has the properties of its storage.
     """
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:

@@ -24,7 +24,7 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
         span: The range of the batch.
         key: The key columns and their values.
         declared: The source as its plan shows it.
-        view: The tables and warehouses that the command knows; its `load` loads a table.
+        view: The tables and warehouses of the configuration; its `load` loads a table.
     """
     try:
         table = view.load(span.source)

@@ -57,7 +57,7 @@ class TableVersions:
 
 
 def versions_of(rows: Iterable[Row]) -> TableVersions:
-    """The versions of one table, from its `schema_rows`."""
+    """The versions of one table, from the rows that `rows.schema_rows` returns for it."""
     rows = list(rows)
     by_fields: dict[tuple[tuple[str, ConnectType], ...], list[Row]] = {}
     for row in rows:
@@ -76,7 +76,7 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
 
 
 def _version(fields: tuple[tuple[str, ConnectType], ...], rows: list[Row]) -> Version:
-    """The schema version with these fields, from the `schema_rows` that have the fields."""
+    """The schema version with these fields, from the rows of `rows.schema_rows` that have the fields."""
     texts = tuple(dict.fromkeys(row["schema"] for row in rows))
     firsts = [(_position(row["first"]), row["schema"]) for row in rows if row["first"] is not None]
     first, schema = min(firsts, default=(None, texts[0]))
