@@ -14,7 +14,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.notes import State
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.quarantine import BEHIND_REPLAY, QuarantineSink
+from helios.spark.sinks.quarantine import REPLAY_FIX, QuarantineSink
 from helios.spark.sinks.quarantined import batch_condition
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import rename_replay
@@ -48,7 +48,7 @@ class ReplayChecks:
         context, write = self._context, self._context.plan.write
         assert write.quarantine is not None
         rollback_fix = QuarantineSink(context, write.quarantine).rollback_fix
-        guard = context.guard(self._quarantine, write.quarantine, rollback_fix=rollback_fix, replay_fix=BEHIND_REPLAY)
+        guard = context.guard(self._quarantine, write.quarantine, rollback_fix=rollback_fix, replay_fix=REPLAY_FIX)
         ledger = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
         record = ledger.load()
         # The record of a former checkpoint does not count: the new checkpoint has accepted a rollback before its start.

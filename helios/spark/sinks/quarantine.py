@@ -46,7 +46,7 @@ rejected the row, or the source's option, such as `.on_bad_row`; it is empty for
 """
 
 USE_OTHER_TABLE = "give .quarantine() a table of another name"
-BEHIND_REPLAY = f"{USE_OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
+REPLAY_FIX = f"{USE_OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
 """The fix if a rollback of the quarantine has undone a replay: another replay would write its rows a second time."""
 
 SNAPSHOT_ISOLATION = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
@@ -206,7 +206,7 @@ class QuarantineSink(Sink):
         """Raises if the table was rolled back to before a replay: it then has the replayed rows again."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
-            guard = self._context.guard(table, self._name, replay_fix=BEHIND_REPLAY)
+            guard = self._context.guard(table, self._name, replay_fix=REPLAY_FIX)
             guard.refuse(None, table.currentSnapshot())
 
     def rewind(self, to: Record | None, target: JavaTable | None) -> None:
@@ -290,7 +290,7 @@ class QuarantineSink(Sink):
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
-        guard = context.guard(table, self._name, rollback_fix=self.rollback_fix, replay_fix=BEHIND_REPLAY)
+        guard = context.guard(table, self._name, rollback_fix=self.rollback_fix, replay_fix=REPLAY_FIX)
         if not self._plan.streaming:
             return InputsLedger(context, table, self._name, None, guard=guard)
         return StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
