@@ -192,8 +192,8 @@ class Rehearsal:
         last_plan = self.commits[-1].commit.plan
         schema = last_plan.plan.get("schema") if last_plan is not None else None
         written = {str(column["name"]).lower() for column in schema} if schema else {name.lower() for name in before}
-        stored = result.columns
-        gone = [name for name in before if stored is not None and name.lower() not in stored]
+        script_columns = result.columns
+        gone = [name for name in before if script_columns is not None and name.lower() not in script_columns]
         lines = [f"- {name} {before[name]} (null in later rows)" for name in gone if name.lower() in written]
         for name, kind in after.items():
             if name not in before:
@@ -345,6 +345,6 @@ def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends:
 
 
 def _newest(result: AttemptResult) -> int | None:
-    """The current snapshot of the lake's table."""
+    """The current snapshot of the table that the rehearsal has written, in its temporary lake."""
     newest = result.table.currentSnapshot()
     return int(newest.snapshotId()) if newest is not None else None
