@@ -140,7 +140,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
         raise NotFound(
             f"{plan.pipeline} has written nothing into {write.table.text}: there is nothing to repair{others}.",
             where=plan.origin,
-            fix="run the pipeline first; rows of other writers are repaired by those.",
+            fix="run the pipeline first; a backfill repairs only the rows of its own pipeline.",
         )
     if ask.commits is not None:
         own_names = frozenset({*write.pipelines, *(former for name in names for former in known[name].formerly)})

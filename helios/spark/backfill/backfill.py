@@ -184,7 +184,7 @@ class Backfill:
         built = self._recompute.rows(None, live_position.ends, other)
         if built is None:
             raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
-        self._rejects.refuse_other(built.rejected)
+        self._rejects.refuse_difference(built.rejected)
         return live_position, built.df
 
     def _refuse_state(self) -> None:

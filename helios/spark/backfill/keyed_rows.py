@@ -208,7 +208,7 @@ class BatchRows:
             parts.append(self._batch_rows(built, batch.number))
         for owner, rejected_rows in rejected.items():
             if owner < len(past.commits):
-                self.rejects.refuse_other(rejected_rows, past.commits[owner].commit)
+                self.rejects.refuse_difference(rejected_rows, past.commits[owner].commit)
             else:
                 self.rejects.refuse_new(rejected_rows)
         if not parts:
@@ -239,7 +239,7 @@ class BatchRows:
             return None
         if self.plan.write.quarantine is not None:
             built = split_invalid(built, self.mode)
-        refuse = self.rejects.refuse_other if after is None else self.rejects.refuse_new
+        refuse = self.rejects.refuse_difference if after is None else self.rejects.refuse_new
         refuse(built.rejected)
         rows = self._as_stored(merge.marked(built.df, self.mode), number)
         candidates = self._newest_candidates(rows)

@@ -170,6 +170,7 @@ class Recompute:
             return part
 
         def past(index: int) -> Past | None:
+            """The earlier states of a source that a join reads as of a time; None if it keeps no history."""
             source = self._sources[index]
             return past_of(self._spark, source, source.pin())
 

@@ -157,13 +157,13 @@ class CommitRepair:
         if commit.before is None and commit.snapshot != self.first:
             raise InputError(
                 f"{slice.name} of {self.table} cannot be read again: the commit before it, which says where it begins, "
-                "has expired; nothing of it was written.",
+                "has expired; its rows were not replaced.",
                 where=self.plan.origin,
                 fix="repair its rows by a filter: --where.",
             )
         built = self.recompute.rows(_ends(commit.before) if commit.before is not None else None, ends)
         if built is not None:
-            self.rejects.refuse_other(built.rejected, commit)
+            self.rejects.refuse_difference(built.rejected, commit)
         later_replays = [replay for replay in self.replays if replay.committed >= commit.committed]
         self.rejects.refuse_replayed(commit, later_replays)
         return built.df if built is not None else None
@@ -188,21 +188,20 @@ class CommitRepair:
             return CommitRows([current[file].file() for file in sorted(added)], "", rows)
         ranges = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
         if not lost or any(first is None for first, _ in ranges):
-            why = (
-                f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED_SINCE
-            )
-            raise self._unknown(slice, why)
+            replaced = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since"
+            why = f"{replaced}, so its rows cannot be told from others" if lost else DELETED_SINCE
+            raise self._not_repairable(slice, why)
         # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
         id = "greatest(_row_id, _row_id)"
         moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
         present = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
         if present != rows:
-            raise self._unknown(slice, DELETED_SINCE)
+            raise self._not_repairable(slice, DELETED_SINCE)
         return CommitRows([], moved, rows)
 
-    def _unknown(self, slice: Slice, why: str) -> InputError:
+    def _not_repairable(self, slice: Slice, why: str) -> InputError:
         return InputError(
-            f"{slice.name} of {self.table} cannot be told from other rows: {why}; nothing of it was written.",
+            f"{slice.name} of {self.table} cannot be repaired: {why}; its rows were not replaced.",
             where=self.plan.declared.sink.origin,
             fix="repair its rows by a filter: --where.",
         )

@@ -40,8 +40,8 @@ class Rejects:
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
 
-    def refuse_other(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
-        """Raises if the script rejects other rows than the quarantine has.
+    def refuse_difference(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
+        """Raises if the rows that the script rejects differ from those in the quarantine.
 
         Args:
             rejected: The rows that the current script rejects: of the batch, or of all that the pipeline has read.

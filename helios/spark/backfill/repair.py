@@ -85,7 +85,7 @@ def repair_slice(
         The repaired slice; None if `stopping` ended the repair before.
 
     Raises:
-        HeliosError: The slice cannot be repaired; nothing of it was written.
+        HeliosError: The slice cannot be repaired; its rows were not replaced.
     """
     why = ""
     for again in range(TRIES):
@@ -103,7 +103,7 @@ def repair_slice(
         time.sleep(min(LONGEST, SHORTEST * 2**again))
     raise RunError(
         f"{slice.name} of {repair.table} was attempted {TRIES} times, and each time another writer committed into it"
-        f"{why}; nothing of it was written.",
+        f"{why}; its rows were not replaced.",
         fix=f"{SLOWER}, and start the backfill again: it resumes with this slice.",
     )
 

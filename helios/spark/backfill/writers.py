@@ -127,7 +127,7 @@ class TargetRows:
 
     def _error(self, slice: Slice, why: str) -> InputError:
         return InputError(
-            f"{slice.name} of {self._name.text} {why}; nothing of it was written.",
+            f"{slice.name} of {self._name.text} {why}; its rows were not replaced.",
             where=self._where,
             fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show whose "
             "they are. Rows of another pipeline are repaired by a backfill of that pipeline.",

@@ -169,7 +169,7 @@ def test_a_table_of_other_writers(cli: Callable[..., Any], folder: Path) -> None
     done = cli("backfill", "pipeline.py", "--where", "id = 1")
     assert done.exit_code == 2
     assert "local.a.t has written nothing into local.a.t: there is nothing to repair" in done.stderr
-    assert "rows of other writers are repaired by those" in done.stderr
+    assert "a backfill repairs only the rows of its own pipeline" in done.stderr
     rehearsed = cli("rehearse", "pipeline.py")
     assert "its commits are of other writers (`helios history local.a.t`)" in rehearsed.stderr
     for asked in (("why", "a.t", "id = 1"), ("history", "a.t")):
