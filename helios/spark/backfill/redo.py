@@ -61,7 +61,8 @@ class CommitRepair:
         recompute: Recomputes rows with the current script.
         rejects: Compares rejected rows with the pipeline's quarantine.
         commits: The commits to repair, by snapshot id.
-        replays: The commits of the pipeline's replays, newest first.
+        replays: The commits with which `helios quarantine replay` added rows that the pipeline had rejected, newest
+            first.
         first: The snapshot of the pipeline's first commit; None if it has expired.
         verify: Raises if another process has taken over the backfill.
     """
@@ -189,20 +190,21 @@ class CommitRepair:
         ranges = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
         if not lost or any(first is None for first, _ in ranges):
             why = (
-                f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED_SINCE
+                f"{len(lost):,} of its {len(added):,} files were compacted or replaced since, and its rows cannot be "
+                "told from others"
             )
-            raise self._unknown(slice, why)
+            raise self._refusal(slice, why if lost else DELETED_SINCE)
         # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
         id = "greatest(_row_id, _row_id)"
         moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
         present = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
         if present != rows:
-            raise self._unknown(slice, DELETED_SINCE)
+            raise self._refusal(slice, DELETED_SINCE)
         return CommitRows([], moved, rows)
 
-    def _unknown(self, slice: Slice, why: str) -> InputError:
+    def _refusal(self, slice: Slice, why: str) -> InputError:
         return InputError(
-            f"{slice.name} of {self.table} cannot be told from other rows: {why}; nothing of it was written.",
+            f"{slice.name} of {self.table} cannot be repaired as a commit: {why}; nothing of it was written.",
             where=self.plan.declared.sink.origin,
             fix="repair its rows by a filter: --where.",
         )
