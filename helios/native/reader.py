@@ -227,28 +227,30 @@ def _read_from_store(
     with opened(file.path, store) as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
         columns = stored_columns(parquet, file, work)
         start = 0
-        for group in range(parquet.num_row_groups):
-            for part in _parts(parquet, group, columns, _part_rows(work)):
+        for row_group in range(parquet.num_row_groups):
+            for part in _parts(parquet, row_group, columns, _part_rows(work)):
                 rows = part.with_columns(pl.int_range(start, start + len(part), dtype=pl.UInt32).alias(ROW))
                 start += len(part)
                 yield _computed(rows.lazy(), columns, deleted_positions, work, numbered).collect()
 
 
-def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColumn], size: int) -> Iterator[pl.DataFrame]:
+def _parts(
+    parquet: pq.ParquetFile, row_group: int, columns: Sequence[StoredColumn], size: int
+) -> Iterator[pl.DataFrame]:
     """Reads the program's columns of a row group, some rows at a time."""
     import polars as pl
 
     stored = {column.stored: column.stored_kind for column in columns if column.stored is not None}
     if not stored:
-        yield pl.DataFrame({ROW: pl.Series([0], dtype=pl.UInt32).new_from_index(0, _count(parquet, group))})
+        yield pl.DataFrame({ROW: pl.Series([0], dtype=pl.UInt32).new_from_index(0, _count(parquet, row_group))})
         return
     # Arrow also takes a name as a path into nested columns, so a batch may have more columns.
-    for batch in parquet.iter_batches(size, [group], list(stored), use_threads=False):
+    for batch in parquet.iter_batches(size, [row_group], list(stored), use_threads=False):
         yield pl.DataFrame({name: _as_stored(batch.column(name), kind) for name, kind in stored.items()})
 
 
-def _count(parquet: pq.ParquetFile, group: int) -> int:
-    rows: int = parquet.metadata.row_group(group).num_rows
+def _count(parquet: pq.ParquetFile, row_group: int) -> int:
+    rows: int = parquet.metadata.row_group(row_group).num_rows
     return rows
 
 

@@ -83,7 +83,7 @@ def refuse_backfill(plan: Plan) -> None:
     """
     write, fix = plan.write, None
     reason = NOT_BACKFILLED.get(write.sink.target)
-    if reason is None and plan.path is ReadPath.STREAM:
+    if reason is None and plan.path is ReadPath.STATEFUL:
         reason = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
     elif reason is None and plan.view is not None:
         reason = "it maintains a view: `helios run --full-refresh` computes it again"

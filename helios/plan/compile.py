@@ -224,7 +224,7 @@ class _PipelineCompiler:
     def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
         """Adds the problems that depend on the sources, the steps and the sink together."""
         sink = pipeline.sink
-        if path is ReadPath.STREAM:
+        if path is ReadPath.STATEFUL:
             self.problems += [stateful_as_of(step) for step in self.joins_by_commits]
             self.problems += view_problems(pipeline) or [
                 *endless_aggregates(pipeline.stream, sink),

@@ -56,7 +56,7 @@ class ReadPath(Enum):
 
     BATCH = "batch"
     RANGES = "snapshot ranges"
-    STREAM = "stateful stream"
+    STATEFUL = "stateful stream"
 
     @property
     def columnar(self) -> bool:
@@ -272,7 +272,7 @@ class Plan:
     @property
     def output_mode(self) -> str:
         """Spark's output mode: "update" emits a changed group again, for an upsert; otherwise "append"."""
-        updates = self.path is ReadPath.STREAM and upserts_groups(self.stream, self.write.sink)
+        updates = self.path is ReadPath.STATEFUL and upserts_groups(self.stream, self.write.sink)
         return "update" if updates else "append"
 
     @property
@@ -295,7 +295,7 @@ class Plan:
         if self.view is not None:
             # A changed step would be applied only to groups with changed rows.
             return (*step_texts(self.stream), *(read.name for read in self.reads))
-        if self.path is not ReadPath.STREAM:
+        if self.path is not ReadPath.STATEFUL:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
         state = [self._state_text(s) for s in steps if s.traits.stateful or s.traits.shuffles]
@@ -364,7 +364,7 @@ class Plan:
                 "history": asdict(write.growth) if write.growth else None,
                 "notes": list(write.notes),
             },
-            "emits": self.output_mode if self.path is ReadPath.STREAM else None,
+            "emits": self.output_mode if self.path is ReadPath.STATEFUL else None,
             "trigger": asdict(self.trigger) if self.trigger else None,
             "checkpoint": self.checkpoint,
             "spark_conf": {k: v for catalog in self.catalogs for k, v in shown_spark_conf(catalog).items()},

@@ -29,7 +29,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
     if stateful:
         calls = ", ".join(step.text().split("(")[0] for step in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
-        return ReadPath.STREAM, f"{calls} {STATEFUL}{groups}"
+        return ReadPath.STATEFUL, f"{calls} {STATEFUL}{groups}"
     trigger = trigger_of(pipeline, sources)
     bounds = [trigger.bound] if trigger.bound else []
     bounds += ["incremental(max_files=)"] if trigger.max_files is not None else []

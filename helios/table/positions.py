@@ -29,10 +29,11 @@ class Span:
 
     Attributes:
         source: The source's name in the ledger.
-        start: The position at which earlier batches ended; None if the whole state is read.
+        start: The position at which earlier batches ended; None if there were none, if the batch reads a state, or if
+            only `entry` is used.
         end: The position at which this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
-        whole: Whether the source was read from its beginning, as a backfill reads it.
+        whole: Whether the span is of a backfill's slice, for which the source was read from its beginning up to `end`.
     """
 
     source: str
@@ -108,7 +109,7 @@ class Recorded:
     position: SourcePosition | None = None
 
 
-def same_sources(position: Position | None, batch: Batch) -> bool:
+def same_input(position: Position | None, batch: Batch) -> bool:
     """True if a recorded position has the same input as a batch. Tables are compared by UUID, as names may change."""
     return position is not None and same_entries(position.get("sources") or (), batch.sources)
 
@@ -131,7 +132,7 @@ def position_in(text: str | None) -> Position | None:
 def same_position(position: Position | None, batch: Batch) -> bool:
     """True if a recorded position is that of a batch: the same input, and the same snapshots of joined tables."""
     pins = dict(batch.pins) if batch.pins is not None else None
-    return same_sources(position, batch) and position is not None and position.get("pins") == pins
+    return same_input(position, batch) and position is not None and position.get("pins") == pins
 
 
 def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:

@@ -111,7 +111,8 @@ def test_windows_of_steps_that_combine_rows_are_the_same_only_where_they_are_equ
     world.run(over(0, 1))
     assert last(world).kind == "skipped"
     named = (
-        rf"made from the rows after snapshot {s[0]} up to snapshot {s[1]}, and of the rows after snapshot {s[1]} up to "
+        rf"made from the rows after snapshot {s[0]} up to snapshot {s[1]}, "
+        rf"and from the rows after snapshot {s[1]} up to "
     )
     with pytest.raises(InputError, match=rf"{named}snapshot {s[2]} of local\.a\.s.*helios run --again"):
         world.run(over(0, 2))

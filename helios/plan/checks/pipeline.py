@@ -179,7 +179,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
             )
             for called, origin, instead in (*quarantining, *late)
         ]
-    if path is ReadPath.STREAM:
+    if path is ReadPath.STATEFUL:
         problems += late_problems(pipeline.stream)
         problems += [
             DeclarationError(

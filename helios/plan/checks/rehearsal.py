@@ -22,7 +22,7 @@ def rehearsal_problem(plan: Plan) -> HeliosError | None:
         description = f"{name} routes its rows into many tables"
     elif sink.iceberg is None:
         description = f"{name} writes {sink.label()}, which keeps no record of what each batch has read"
-    elif plan.path is ReadPath.STREAM:
+    elif plan.path is ReadPath.STATEFUL:
         return InputError(
             f"{name} cannot be rehearsed: {stateful_step(plan)} has state that earlier batches have left in its "
             "checkpoint, and that state cannot be rebuilt from the commits.",

@@ -263,7 +263,7 @@ def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosEr
 
 def _rebootstrap_problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
     """The problem of a source that reads a state again, although its rows would be counted or written twice."""
-    stateful = path is ReadPath.STREAM
+    stateful = path is ReadPath.STATEFUL
     if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
         return
     if not stateful and (read.format_version is None or read.format_version >= LINEAGE_SINCE):

@@ -1,4 +1,4 @@
-"""Refuses a backfill if the changed script may move a row across an edge: into or out of its filter or a slice.
+"""Refuses a backfill if the changed script could move a row across an edge: into or out of its filter or a slice.
 
 A row that moves out of the slices would be lost, and a row that moves into them would be there twice. So every plan
 that wrote rows must compute the columns of the filter in the same way as the current script. Otherwise the filter must
@@ -61,7 +61,7 @@ def cast_error(error: Exception, where: str) -> InputError | None:
 
 @dataclass(kw_only=True)
 class Edges:
-    """Checks whether rows may cross the edges of a filter or of its slices.
+    """Refuses a backfill if the changed script could move a row across an edge of the filter or of a slice.
 
     Attributes:
         plan: The pipeline, compiled from the current script.
@@ -138,7 +138,7 @@ class Edges:
             self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
 
     def refuse_newer(self, live_position: LivePosition) -> None:
-        """Rejects batches that were committed since the backfill began, if their rows may cross an edge.
+        """Rejects batches that were committed since the backfill began, if their rows could cross an edge.
 
         Raises:
             InputError: There are such batches.

@@ -61,7 +61,8 @@ class CommitRepair:
         recompute: Recomputes rows with the current script.
         rejects: Compares rejected rows with the pipeline's quarantine.
         commits: The commits to repair, by snapshot id.
-        replays: The commits of the pipeline's replays, newest first.
+        replays: The commits with which `helios quarantine replay` added rows that the pipeline had rejected, newest
+            first.
         first: The snapshot of the pipeline's first commit; None if it has expired.
         verify: Raises if another process has taken over the backfill.
     """
@@ -188,20 +189,22 @@ class CommitRepair:
             return CommitRows([current[file].file() for file in sorted(added)], "", rows)
         ranges = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
         if not lost or any(first is None for first, _ in ranges):
-            replaced = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since"
-            why = f"{replaced}, so its rows cannot be told from others" if lost else DELETED_SINCE
-            raise self._not_repairable(slice, why)
+            why = (
+                f"{len(lost):,} of its {len(added):,} files were compacted or replaced since, and its rows cannot be "
+                "told from others"
+            )
+            raise self._refusal(slice, why if lost else DELETED_SINCE)
         # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
         id = "greatest(_row_id, _row_id)"
         moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
         present = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
         if present != rows:
-            raise self._not_repairable(slice, DELETED_SINCE)
+            raise self._refusal(slice, DELETED_SINCE)
         return CommitRows([], moved, rows)
 
-    def _not_repairable(self, slice: Slice, why: str) -> InputError:
+    def _refusal(self, slice: Slice, why: str) -> InputError:
         return InputError(
-            f"{slice.name} of {self.table} cannot be repaired: {why}; its rows were not replaced.",
+            f"{slice.name} of {self.table} cannot be repaired as a commit: {why}; nothing of it was written.",
             where=self.plan.declared.sink.origin,
             fix="repair its rows by a filter: --where.",
         )

@@ -29,7 +29,7 @@ from helios.spark.jvm.errors import java_message
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.modes import refuse_unordered
+from helios.spark.sinks.modes import refuse_unordered_partitions
 from helios.spark.sinks.options import CommitOptions, Conflict
 from helios.table.commits import INSTEAD, SLICE
 from helios.table.positions import Batch
@@ -134,7 +134,7 @@ class FilterRepair:
         rejects: Compares rejected rows with the pipeline's quarantine.
         target: The rows of the target, and their writers.
         computed: The rows that are already computed.
-        edges: Checks whether rows may cross the edges of the filter and of its slices.
+        edges: Raises if the changed script could move a row into or out of the filter or a slice.
         where: The filter of the backfill.
         instead: The table or folder that is read instead of the source, as `--from` names it; None for the source.
         verify: Raises if another process has taken over the backfill.
@@ -235,7 +235,7 @@ class FilterRepair:
         )
 
         def replace_rows(pending: Transaction) -> None:
-            refuse_unordered(pending, condition, write.table.text, self.plan.declared.sink.origin)
+            refuse_unordered_partitions(pending, condition, write.table.text, self.plan.declared.sink.origin)
             pending.watch.conflict = watcher.conflict
             try:
                 pending.overwrite(rows, condition, {})

@@ -168,7 +168,7 @@ class Attempt:
                 query = PipelineQuery(plan, self.spark, run, plan.checkpoint)
                 copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
                 df = query.declare()
-                if query.plan.path is ReadPath.STREAM:
+                if query.plan.path is ReadPath.STATEFUL:
                     raise InputError(
                         f"{self.plan.pipeline} cannot be rehearsed: {stateful_step(query.plan)} has "
                         "state between batches.",

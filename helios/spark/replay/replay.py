@@ -108,7 +108,7 @@ class Replay:
         """Refuses pipelines whose rows depend on other rows, or replace other rows."""
         plan, mode = self.plan, self.plan.write.mode
         why = None
-        if plan.path is ReadPath.STREAM:
+        if plan.path is ReadPath.STATEFUL:
             why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
         elif plan.write.sink.mirrors:
             why = "its rows are records as Debezium wrote them, of many tables"

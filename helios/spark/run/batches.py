@@ -240,6 +240,6 @@ def _report_failure(job: Job, error: BaseException) -> None:
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
     ReadPath.BATCH: run_bounded,
     ReadPath.RANGES: run_incremental,
-    ReadPath.STREAM: run_stateful,
+    ReadPath.STATEFUL: run_stateful,
 }
 """The scheduler of each read path."""

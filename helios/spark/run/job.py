@@ -113,7 +113,7 @@ class Job:
     @property
     def stateful(self) -> bool:
         """True if Spark runs the whole pipeline, with its own state."""
-        return self.plan.path is ReadPath.STREAM
+        return self.plan.path is ReadPath.STATEFUL
 
     @property
     def tables(self) -> frozenset[str]:

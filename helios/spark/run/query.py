@@ -110,8 +110,8 @@ class PipelineQuery:
                 fix="return a DataFrame made from the one that was passed in.",
             )
         self._refuse_unsupported(df)
-        if keeps_state(df) and self.plan.path is not ReadPath.STREAM:
-            problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
+        if keeps_state(df) and self.plan.path is not ReadPath.STATEFUL:
+            problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STATEFUL)
             if problems:
                 raise CheckFailed(problems)
             return self._as_stateful(df)
@@ -119,7 +119,7 @@ class PipelineQuery:
 
     def _as_stateful(self, df: DataFrame) -> DataFrame:
         """Switches the plan to one stateful query, because Spark keeps state for its steps."""
-        self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
+        self._replace_plan(replace(self.plan, path=ReadPath.STATEFUL))
         steps = [step for flow in flows(self.plan.stream) for step in flow.steps]
         if any(isinstance(step, Join) and step.as_of is not None for step in steps):
             return self._build()  # raises: a stateful stream cannot choose the snapshots that it joins

@@ -133,7 +133,7 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
-        # A table that rows name is opened when its first row arrives.
+        # A table whose name comes from its rows is opened when the first of them arrives.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if (
             table is not None

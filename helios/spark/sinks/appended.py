@@ -25,7 +25,7 @@ from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, without_steps
 from helios.table.inputs import Input, Node, Range, SnapshotLookup, State
 from helios.table.ledger import Record
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, Span, same_input
 
 AGAIN = "or append these rows anyway with `helios run --again`, or pipeline.run(again=True)"
 
@@ -82,7 +82,7 @@ class AppendLedger(Ledger):
         record = self.last()
         if record is None:
             return 0
-        same = self._again is None and same_sources(record.position, Batch(record.batch, tuple(spans)))
+        same = self._again is None and same_input(record.position, Batch(record.batch, tuple(spans)))
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
@@ -306,13 +306,13 @@ class AppendLedger(Ledger):
         assert self._entry is not None
         mine = self._entry.inputs[finding.source]
         held = [entry.inputs[finding.source] for entry in finding.entries]
-        named = ", and of ".join(map(_shown, reversed(held[:3])))
+        named = ", and from ".join(map(_shown, reversed(held[:3])))
         if len(held) > 3:
             named += f" ({len(held)} ranges in all)"
         return InputError(
             f"{self.table.name()} holds the rows that {self._plan.pipeline} made from {named} of {source}. From "
-            f"{_shown(mine)} its steps make other rows, as they do not go row by row ({finding.why}). Appending these "
-            "would count rows twice; nothing was written.",
+            f"{_shown(mine)} the pipeline makes other rows, as its steps do not go row by row ({finding.why}). "
+            "Appending these would count rows twice; nothing was written.",
             where=self._plan.origin,
             fix=f"read only later snapshots, .between({_end(held[0])}, ...), {AGAIN}.",
         )

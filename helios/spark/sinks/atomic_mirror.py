@@ -66,7 +66,8 @@ class AtomicMirrorSink(MirrorSink):
             if name.text in known:
                 raise self._lost_error(name.text, "is gone")
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
-            context.landings(name).forget()  # stale if a user has removed the name from tables.json
+            # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
+            context.landings(name).forget()
             followed = METADATA_FILES if plan.streaming else {}
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)

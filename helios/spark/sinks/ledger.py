@@ -32,7 +32,7 @@ from helios.spark.sinks.options import Commit, CommitOptions, Conflict, commit_o
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.spark.sinks.stored_records import newest_stamp
 from helios.table.ledger import Record, parse
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, Span, same_input
 from helios.table.refs import ATTEMPT, LEDGER
 from helios.version import VERSION as HELIOS
 
@@ -154,7 +154,7 @@ class Ledger:
         self.refuse_rollback(record)
         if record.batch < batch.number:
             return None
-        same = record.batch == batch.number and same_sources(record.position, batch)
+        same = record.batch == batch.number and same_input(record.position, batch)
         if not same and (record.batch == batch.number or not batch.replayed):
             raise self.behind_error(record)
         return Commit(snapshot=record.snapshot if record.batch == batch.number else None, already_committed=True)

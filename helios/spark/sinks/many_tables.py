@@ -27,7 +27,7 @@ from helios.table.positions import Batch, same_entries
 
 
 class ManyTables(Sink):
-    """A `Sink` of the tables that rows name; a subclass stages the batches.
+    """A `Sink` of tables whose names come from the rows; a subclass stages the batches.
 
     Args:
         context: What the sinks of the run share.

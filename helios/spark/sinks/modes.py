@@ -153,7 +153,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
 
     def write(pending: Transaction) -> None:
         if condition is not None:
-            refuse_unordered(pending, condition, batch.table, batch.where)
+            refuse_unordered_partitions(pending, condition, batch.table, batch.where)
         try:
             pending.overwrite(rows, condition or "true", _isolation(pending))
         except Py4JJavaError as error:
@@ -167,7 +167,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
     yield write
 
 
-def refuse_unordered(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
+def refuse_unordered_partitions(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
     """Rejects a filter over a column whose partitions are not in the order of its values.
 
     Raises:

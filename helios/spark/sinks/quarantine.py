@@ -285,7 +285,7 @@ class QuarantineSink(Sink):
     def rollback_fix(self) -> str:
         """The fix for a table that has lost rows for good."""
         plan = self._plan
-        resumable = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
+        resumable = plan.path is not ReadPath.STATEFUL and not plan.write.sink.many_tables
         return USE_OTHER_TABLE + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:

@@ -25,7 +25,7 @@ from helios.spark.sinks.routed_tables import open_table
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import payload
-from helios.table.positions import Batch, same_sources
+from helios.table.positions import Batch, same_input
 
 ROUTE = "__helios_route"
 
@@ -188,7 +188,7 @@ class RoutedSink(ManyTables):
         outdated = [
             value
             for value, record in records.items()
-            if record is not None and same_sources(record.position, batch) and record.steps != plan.fingerprint
+            if record is not None and same_input(record.position, batch) and record.steps != plan.fingerprint
         ]
         numbers = {value: record.batch for value, record in records.items() if record is not None}
         missing = [value for value in values if numbers.get(value, -1) < batch.number]

@@ -18,7 +18,7 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens or creates a table that rows name, after checks of its schema and of the checkpoint in its record.
+    """Opens or creates a table whose name comes from its rows, after checks of its schema and of its record.
 
     Args:
         context: The context for the sink of one table.
@@ -42,7 +42,8 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        context.landings(name, sink.branch_name).forget()  # stale if a user has removed the name from tables.json
+        # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
+        context.landings(name, sink.branch_name).forget()
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = plan_existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
@@ -105,8 +106,8 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
 def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
     """The error for a table that this checkpoint did not write."""
     return CheckpointError(
-        f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
-        "this one.",
+        f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or has lost its record "
+        "of this checkpoint.",
         where=context.plan.write.sink.origin,
         fix=f"restore the checkpoint or the record, or {context.restart_hint}.",
     )

@@ -134,7 +134,7 @@ def build(
         index, read_plan = next(numbered_reads)
         current = apply(rows(index, read_plan), flow.steps, scopes[0])
         states = past(index) if past is not None else None
-        return as_of_side(current, flow, states, stateful=plan.path is ReadPath.STREAM)
+        return as_of_side(current, flow, states, stateful=plan.path is ReadPath.STATEFUL)
 
     scopes.append(Scope(read, read_as_of=read_as_of))
     try:

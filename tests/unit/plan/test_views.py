@@ -127,7 +127,7 @@ def test_a_column_that_is_no_group_may_be_dropped(planned: Any) -> None:
 
 def test_without_followed_changes_there_is_no_view(planned: Any) -> None:
     for pipeline, path in (
-        (ORDERS.incremental() >> COUNT >> KEPT, ReadPath.STREAM),
+        (ORDERS.incremental() >> COUNT >> KEPT, ReadPath.STATEFUL),
         (ORDERS >> COUNT >> KEPT, ReadPath.BATCH),
         (CHANGED >> select("id") >> SINK, ReadPath.RANGES),
     ):

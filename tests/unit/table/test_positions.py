@@ -8,7 +8,7 @@ import pytest
 
 from helios.sources.iceberg.kind import ICEBERG
 from helios.sources.iceberg.offsets import IcebergOffset, between
-from helios.table.positions import Batch, Recorded, Span, recorded, same_sources
+from helios.table.positions import Batch, Recorded, Span, recorded, same_input
 
 pytestmark = pytest.mark.promise("formats")
 
@@ -127,7 +127,7 @@ def test_a_batch_is_known_by_what_it_reads() -> None:
     entry = {"source": "local.a.s", "to": 2}
     batch = Batch(number=3, spans=(Span("local.a.s", {"snapshot_id": 1}, {"snapshot_id": 2}, entry),), pins={"1": 9})
     assert batch.position == {"sources": [entry], "pins": {"1": 9}}
-    assert same_sources(batch.position, batch)
-    assert same_sources({"sources": [entry]}, batch)
-    assert not same_sources({"sources": [{**entry, "to": 3}]}, batch)
-    assert not same_sources(None, batch)
+    assert same_input(batch.position, batch)
+    assert same_input({"sources": [entry]}, batch)
+    assert not same_input({"sources": [{**entry, "to": 3}]}, batch)
+    assert not same_input(None, batch)

@@ -76,7 +76,8 @@ class ConnectType:
         stored: The type that Spark's parser reads from the JSON.
         column_type: The type of the column.
         unit: The unit of a time, or the form of a decimal in a record without a schema; None if the script declares
-            neither. For any other type, the name of its schema.
+            neither. For any other type, the name of its schema, if it has one: a change of the name is a change of the
+            type, even if values are converted as before.
         scale: The scale of a decimal in base64.
         allowed: The values of an enum, separated by commas.
         inner: The element of an array or map, or the fields of a struct by name.

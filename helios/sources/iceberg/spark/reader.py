@@ -85,7 +85,7 @@ class IcebergReader(SpanSource):
     @property
     def _needs_new_files(self) -> bool:
         """True for a stateful pipeline, in which only new files start a batch, and not every new snapshot."""
-        return self.context.plan.path is ReadPath.STREAM
+        return self.context.plan.path is ReadPath.STATEFUL
 
     def _table(self) -> JavaTable:
         self._last_loaded = source_table(self._spark, self.read_plan)

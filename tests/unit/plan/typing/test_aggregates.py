@@ -60,7 +60,7 @@ BOUNDED = watermark("ts", "1h") >> dedupe("id", "ts")
 )
 def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: Any) -> None:
     plan = planned(pipeline)
-    assert plan.path is ReadPath.STREAM
+    assert plan.path is ReadPath.STATEFUL
     assert plan.output_mode == "update"
     assert "update" in plan.state
     assert "whose groups are upserted" in str(plan)
