@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import InputError, near_miss
@@ -76,7 +76,8 @@ def _decimal(value: Any, kind: SparkType) -> Decimal:
     precision, scale = kind.numbers or (10, 0)
     try:
         exact = Decimal(repr(value) if isinstance(value, float) else value)
-        rounded = exact.quantize(Decimal(1).scaleb(-scale))
+        with localcontext(prec=76):  # by default Decimal keeps 28 digits, and a decimal may have 38
+            rounded = exact.quantize(Decimal(1).scaleb(-scale))
     except InvalidOperation:
         raise Misfit(f"{value!r} is not a number that fits {kind}") from None
     if rounded != exact or abs(rounded) >= Decimal(10) ** (precision - scale):
@@ -151,9 +152,9 @@ def _struct(value: Any, kind: SparkType) -> dict[str, Any]:
         raise Misfit(f"{value!r} is not a struct; write a dict of {', '.join(kind.fields)}")
     known = {name.lower(): name for name in kind.fields}
     for name in value:
-        if name.lower() not in known:
+        if str(name).lower() not in known:
             raise Misfit(f"{value!r} has the field {name!r}, and {kind} does not. {near_miss(name, kind.fields)}")
-    by_name = {known[name.lower()]: field for name, field in value.items()}
+    by_name = {known[str(name).lower()]: field for name, field in value.items()}
     return {name: cast(by_name.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True)}
 
 

@@ -204,7 +204,7 @@ class CommitRepair:
 
     def _refusal(self, slice: Slice, why: str) -> InputError:
         return InputError(
-            f"{slice.name} of {self.table} cannot be repaired as a commit: {why}; nothing of it was written.",
+            f"{slice.name} of {self.table} cannot be repaired as a commit: {why}; its rows were not replaced.",
             where=self.plan.declared.sink.origin,
             fix="repair its rows by a filter: --where.",
         )

@@ -37,6 +37,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ("double", "1.5", 1.5),
         ("decimal(10,2)", 12.5, Decimal("12.50")),
         ("decimal(10,2)", "12.50", Decimal("12.50")),
+        ("decimal(38,18)", "12345678901.5", Decimal("12345678901.5")),
+        ("decimal(38,0)", "9" * 38, Decimal("9" * 38)),
         ("boolean", "true", True),
         ("date", "2026-01-01", date(2026, 1, 1)),
         ("timestamp", "2026-01-01T13:00+01:00", NOON),
