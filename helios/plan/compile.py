@@ -62,7 +62,8 @@ from helios.steps.join import Join
 from helios.steps.union import Union
 
 NOT_FATAL = (UnparsedExpression, Unsettled)
-"""Problems that do not stop a run: Spark may parse what sqlglot cannot, and with a checkpoint no start is needed."""
+"""Problems that do not stop a run: Spark may parse what sqlglot cannot, and a pipeline that continues from a checkpoint
+does not use the declared start of a source."""
 
 
 @dataclass(frozen=True)

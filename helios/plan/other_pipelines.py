@@ -10,7 +10,7 @@ from helios.model.values import is_pipeline_name
 from helios.plan.nodes import Plan, ReadPlan
 from helios.sources.kinds import source_kind
 from helios.steps.union import Union
-from helios.table.refs import BACKFILL, OWN_ENDS, REPLAY
+from helios.table.refs import BACKFILL, OWN_SUFFIXES, REPLAY
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record
@@ -26,12 +26,12 @@ def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
         known: The records of a table, by pipeline.
         plan: The pipeline.
     """
-    own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in OWN_ENDS}
+    own = {f"{name}{suffix}" for name in (plan.pipeline, plan.was) if name for suffix in OWN_SUFFIXES}
     names = {*known, *(name for record in known.values() for name in record.formerly)}
 
     def is_replay_or_backfill(name: str) -> bool:
         # A pipeline's own name may have such a suffix. Then no pipeline has the name without the suffix.
-        return any(name.endswith(end) and name.removesuffix(end) in names for end in (REPLAY, BACKFILL))
+        return any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in (REPLAY, BACKFILL))
 
     return {name: record for name, record in known.items() if name not in own and not is_replay_or_backfill(name)}
 

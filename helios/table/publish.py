@@ -19,7 +19,7 @@ from helios.model.values import caller
 from helios.table.ancestry import Landing, Presence
 from helios.table.ledger import AUDIT, Record, has_same_sources, main_had, records, stamps_of
 from helios.table.presence import presence_in
-from helios.table.refs import LEDGER, MAIN, OWN_ENDS, ancestors, refresh, refuse_unwritable, translating_errors
+from helios.table.refs import LEDGER, MAIN, OWN_SUFFIXES, ancestors, refresh, refuse_unwritable, translating_errors
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -192,7 +192,7 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
 
 def _is_repair_record(name: str, known: Iterable[str]) -> bool:
     """True if a record belongs to the replays or backfills of a pipeline."""
-    return any(end and name.endswith(end) and name.removesuffix(end) in known for end in OWN_ENDS)
+    return any(suffix and name.endswith(suffix) and name.removesuffix(suffix) in known for suffix in OWN_SUFFIXES)
 
 
 def _only_began(table: Table, own: Record, branch: str) -> bool:

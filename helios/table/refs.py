@@ -27,7 +27,7 @@ REPLAY = ".replay"
 """Replays of a pipeline's quarantine are recorded as `<pipeline>.replay`."""
 BACKFILL = ".backfill"
 """Backfills of a pipeline are recorded as `<pipeline>.backfill`."""
-OWN_ENDS = ("", REPLAY, BACKFILL)
+OWN_SUFFIXES = ("", REPLAY, BACKFILL)
 """The suffixes of a pipeline's name under which its own commits are recorded."""
 
 

@@ -172,7 +172,7 @@ def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list
     kind, problems = expression_type(text, named, stream, sink.origin)
     message = None
     if re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
-        message = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
+        message = f"{named}: write the expression without asc or desc; the row with its largest value is the newest."
     elif kind.name in UNORDERED:
         message = f"{named}: {kind} has no order."
     if message is not None:

@@ -19,7 +19,7 @@ FILES = SourceKind(
     logged=True,
     absent=missing_path,
     lag="helios.sources.files.lag:lag",
-    again="helios.sources.files.again:again",
+    again="helios.sources.files.again:again",  # looks up the rows of a key once more, for `helios why`
     failures="helios.sources.files.spark.failures:failure",
     why="stateless over a folder: each batch reads the files that the source's log names",
 )

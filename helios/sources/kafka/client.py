@@ -25,7 +25,7 @@ RESERVED_PROPERTIES = {
     "allow.auto.create.topics": "leave it out: a topic that is not there is an error",
     "key.deserializer": "write .metadata(...)",
     "value.deserializer": "write .value(...)",
-    "acks": "leave it out: a record is written once all replicas in sync have it",
+    "acks": "leave it out: a write succeeds only when all replicas in sync have the record",
     "enable.idempotence": "leave it out: retries of the producer write no duplicates",
     "key.serializer": "write .key(...)",
     "value.serializer": "write .value(...)",

@@ -58,7 +58,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.commits import Commit, commits
-from helios.table.refs import BACKFILL, MAIN, OWN_ENDS, REPLAY
+from helios.table.refs import BACKFILL, MAIN, OWN_SUFFIXES, REPLAY
 
 ZONE = "spark.sql.session.timeZone"
 
@@ -160,14 +160,14 @@ class Backfill:
         record = live_position.record
         names = names_of(table, plan.write.pipelines, record)
         trusts_expired = self._ask.trusts_expired
-        self._target_rows = TargetRows.of(plan, self._spark, table, names, OWN_ENDS, trusts_expired=trusts_expired)
+        self._target_rows = TargetRows.of(plan, self._spark, table, names, OWN_SUFFIXES, trusts_expired=trusts_expired)
         self._edges = Edges(
             plan=plan,
             spark=self._spark,
             table=table,
             target=self._target_rows,
             checkpoints=(self._checkpoint, self._notes.checkpoint),
-            own=frozenset(f"{name}{end}" for name in names for end in OWN_ENDS),
+            own=frozenset(f"{name}{suffix}" for name in names for suffix in OWN_SUFFIXES),
             where=self._ask.where,
             columns=filter_columns,
             cut=cut,
@@ -310,13 +310,13 @@ class Backfill:
                 return UpsertCommitRepair(**shared, requested=requested)
             # The script computes replayed rows, too. Without an order, it is unknown after which batches they came. So
             # replays then count as another writer.
-            ends = OWN_ENDS if plan.write.mode.order_by is not None else (BACKFILL,)
+            suffixes = OWN_SUFFIXES if plan.write.mode.order_by is not None else (BACKFILL,)
             trusts = self._ask.trusts_expired
             return UpsertFilterRepair(
                 **shared,
                 where=self._ask.where,
                 cut=self._cut,
-                target_rows=TargetRows.of(plan, self._spark, self._table, names, ends, trusts_expired=trusts),
+                target_rows=TargetRows.of(plan, self._spark, self._table, names, suffixes, trusts_expired=trusts),
                 notes=self._notes,
                 note=self._note,
                 stopping=self._stopping,

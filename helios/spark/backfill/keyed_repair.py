@@ -220,7 +220,7 @@ class UpsertRepair:
         if self.mode.order_by is not None and upsert_state(context, live_position.record).has_keys:
             why = "the pipeline remembers deleted keys or orders outside of the table, and these are not repaired"
             raise self.error(slice, why)
-        own_names = {f"{name}{end}" for name in self.names for end in ("", REPLAY, BACKFILL)}
+        own_names = {f"{name}{suffix}" for name in self.names for suffix in ("", REPLAY, BACKFILL)}
         branch = self.plan.write.sink.branch_name
         others = [
             name

@@ -60,7 +60,7 @@ class TargetRows:
         spark: SparkSession,
         table: JavaTable,
         names: Iterable[str],
-        ends: Iterable[str],
+        suffixes: Iterable[str],
         *,
         trusts_expired: bool,
     ) -> Self:
@@ -71,10 +71,10 @@ class TargetRows:
             spark: The session.
             table: Iceberg's table object.
             names: The present and former names of the pipeline.
-            ends: Suffixes of these names. Commits under a name with or without one of them are the pipeline's own.
+            suffixes: Suffixes of these names. Commits under a name with or without one of them are the pipeline's own.
             trusts_expired: Whether rows whose commits have expired count as its own.
         """
-        own = frozenset(f"{name}{end}" for name in names for end in ("", *ends))
+        own = frozenset(f"{name}{suffix}" for name in names for suffix in ("", *suffixes))
         where = plan.declared.sink.origin
         return cls(spark, table, plan.write.table, own=own, trusts_expired=trusts_expired, where=where)
 

@@ -6,7 +6,7 @@ The order of a key is the value of `order_by` in the key's newest row.
   terms.json     the key columns and the order
   delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing if it has no keys
   base/N         all deltas up to N, folded into one row per key, without expired deletes
-  replayed/R     the keys of replay R of quarantined rows; they count once the target has that replay
+  replayed/R     the keys of replay R of quarantined rows; in effect as soon as the target has that replay
   settled/R      an empty file, which notes that the target has replay R
   replaced.json  the folders that newer ones have replaced, each with the time when it was replaced
 
@@ -47,7 +47,7 @@ class UpsertState:
     Args:
         files: The files of the folder that contains the state's folder.
         folder: The name of the state's folder, relative to `files`.
-        tombstones: The time for which a delete is remembered, in seconds.
+        remember_seconds: The time for which a delete is remembered.
         has_replay: Returns True if the target has a replay, given the quarantine's UUID and the replay's number.
 
     Attributes:
@@ -55,12 +55,12 @@ class UpsertState:
     """
 
     def __init__(
-        self, files: SmallFiles, folder: str, tombstones: float, has_replay: Callable[[str, int], bool]
+        self, files: SmallFiles, folder: str, remember_seconds: float, has_replay: Callable[[str, int], bool]
     ) -> None:
         self.files = files
         self.folder = folder
         self.saved: str | None = None
-        self._tombstones = tombstones
+        self._remember_seconds = remember_seconds
         self._has_replay = has_replay
 
     def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
@@ -291,7 +291,7 @@ class UpsertState:
             self.files.write(name, json.dumps(remaining))
 
     def _expired(self) -> Column:
-        return F.col(DELETED) & (F.col(AT) < F.lit(time.time() - self._tombstones))
+        return F.col(DELETED) & (F.col(AT) < F.lit(time.time() - self._remember_seconds))
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
         return reduce(DataFrame.unionByName, [spark.read.parquet(self.path(path)) for path in paths])

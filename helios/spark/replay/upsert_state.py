@@ -11,8 +11,8 @@ from helios.spark.checkpoint.upsert_state import UpsertState
 class ReplayedUpsertState(UpsertState):
     """The pipeline's upsert state, as a replay reads and extends it.
 
-    A replay reads the state after the pipeline's last batch. The keys that the replay adds count once the target has
-    the replay.
+    A replay reads the state after the pipeline's last batch. The keys that the replay adds take effect when the
+    target has the replay.
 
     Args:
         state: The pipeline's upsert state.
@@ -21,7 +21,7 @@ class ReplayedUpsertState(UpsertState):
     """
 
     def __init__(self, state: UpsertState, quarantine: str, last: int) -> None:
-        super().__init__(state.files, state.folder, state._tombstones, state._has_replay)
+        super().__init__(state.files, state.folder, state._remember_seconds, state._has_replay)
         self._quarantine, self._last = quarantine, last
 
     @override

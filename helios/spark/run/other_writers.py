@@ -22,7 +22,7 @@ from helios.spark.sinks.records import names_of, newest_record
 from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record, parse
 from helios.table.positions import SNAPSHOT, Batch, same_source
-from helios.table.refs import LEDGER, OWN_ENDS
+from helios.table.refs import LEDGER, OWN_SUFFIXES
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
@@ -227,7 +227,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     plan = context.plan
     record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
     names = names_of(table, (plan.pipeline, plan.was), record)
-    own_stamps = {f"{name}{end}" for name in names for end in OWN_ENDS}
+    own_stamps = {f"{name}{suffix}" for name in names for suffix in OWN_SUFFIXES}
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.
     changing = filter(changes_rows, history)

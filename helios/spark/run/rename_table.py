@@ -29,7 +29,7 @@ from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.quarantine import NAMES
 from helios.spark.sinks.quarantined import rename_rows
 from helios.table.ledger import parse
-from helios.table.refs import BACKFILL, LEDGER, OWN_ENDS, REPLAY
+from helios.table.refs import BACKFILL, LEDGER, OWN_SUFFIXES, REPLAY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,21 +204,21 @@ def _has_records(spark: SparkSession, name: TableName, names: dict[str, str]) ->
 
 
 def _record_properties(was: str, to: str) -> list[str]:
-    return [f"{LEDGER}{name}{end}" for name in (was, to) for end in OWN_ENDS]
+    return [f"{LEDGER}{name}{suffix}" for name in (was, to) for suffix in OWN_SUFFIXES]
 
 
 def _renamed_records(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
     """The properties for the records of renamed pipelines, their replays and backfills; None for removed properties."""
     properties = table.properties()
     for was, to in names.items():
-        for end in OWN_ENDS:
-            old, new = f"{LEDGER}{was}{end}", f"{LEDGER}{to}{end}"
+        for suffix in OWN_SUFFIXES:
+            old, new = f"{LEDGER}{was}{suffix}", f"{LEDGER}{to}{suffix}"
             text = properties.get(old)
             if text is None:
                 continue
             yield old, None
             record, newer_text = parse(text, old, table.name()), properties.get(new)
-            is_record = not end  # not the record of a replay or a backfill
+            is_record = not suffix  # not the record of a replay or a backfill
             if newer_text is None:
                 yield new, (record.renamed(was) if is_record else record).as_json()
             elif is_record:  # the pipeline has run under the new name already, so the record there is newer

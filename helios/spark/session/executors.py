@@ -122,7 +122,9 @@ class Executors:
             successes = read.selectExpr(*PROCESS).collect()
         except OSError as error:
             raise EnvironmentProblem(
-                f"{folder.purpose} {folder.path} cannot be written: {error}.", where=folder.where, fix=f"{folder.fix}."
+                f"{folder.purpose} {folder.path}, and the driver cannot write there: {error}.",
+                where=folder.where,
+                fix=f"{folder.fix}.",
             ) from error
         finally:
             marker.unlink(missing_ok=True)

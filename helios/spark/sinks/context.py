@@ -38,7 +38,7 @@ class SinkContext:
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
-        again: The numbers of the batch that `--again` appends a second time; None without `--again`.
+        again: The batch that `--again` appends a second time, with its number in each table; None without `--again`.
         combines: Returns why the steps make different rows from two input ranges together than from each range alone;
             None if they work row by row.
         replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
@@ -140,7 +140,8 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state: each run must count.
+            # A batch pipeline or a replay takes the number of its batch from the record, and stores the keys of that
+            # batch under this number. So even a run that changes no file must increase the number in the record.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,
@@ -149,8 +150,8 @@ class SinkContext:
         )
 
     @property
-    def tombstones(self) -> float:
-        """The time for which the pipeline remembers deletes, in seconds; 0 if it does not upsert."""
+    def remember_seconds(self) -> float:
+        """The time for which the pipeline remembers deletes; 0 if it does not upsert."""
         upsert = self.plan.write.mode.upsert
         return upsert.tombstones if upsert is not None else 0.0
 
@@ -159,10 +160,10 @@ class SinkContext:
         target = f"{name.text}@{branch}" if branch else name.text
         files, folder = locate_state(self.spark, self.checkpoint, target, self.keys)
         has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
-        return UpsertState(files, folder, self.tombstones, has_replay)
+        return UpsertState(files, folder, self.remember_seconds, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
-        """True if a table has this replay of a pipeline's quarantine, or a later one.
+        """True if a table has this replay of a pipeline's quarantine, or a later one; a discarded one does not count.
 
         Args:
             name: The table.

@@ -48,7 +48,7 @@ class Ledger:
         branch: The branch that it writes to; None for main.
         guard: Checks that the target still has its last batch; by default, the batch that the record names.
         upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
-        keys: The folder of its upsert state; None if other pipelines cannot read it.
+        keys: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
     """
 
     def __init__(
@@ -382,7 +382,7 @@ class Ledger:
             raise RunError(
                 f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "
                 "written.",
-                fix="run again: the batch is written once.",
+                fix="run again: no row is written twice.",
             ) from error
         for pause in LOOKUP_PAUSES:
             time.sleep(pause)

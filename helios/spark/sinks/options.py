@@ -19,7 +19,7 @@ class Commit:
     """A committed batch.
 
     Attributes:
-        snapshot: Its snapshot; None if that has expired.
+        snapshot: Its snapshot; None if the target has no snapshots, or records only a later batch.
         rows: The rows written; 0 if `already_committed`.
         files: The data files added; 0 if `already_committed`.
         bytes: The size of those files.
@@ -96,7 +96,8 @@ def commit_of(snapshots: Sequence[JavaSnapshot], rows: int | None = None) -> Com
 
     Args:
         snapshots: The snapshots, newest first.
-        rows: The number of rows of the batch; None if the snapshots count no rows of rewritten files.
+        rows: The number of rows that a MERGE stores: the snapshots also count the rows that it copies from rewritten
+            files. None for other commands, of which the snapshots count only the rows of the batch.
     """
     summaries = [snapshot.summary() for snapshot in snapshots]
     added = int(summaries[0].get("added-records") or 0)

@@ -134,5 +134,5 @@ class SharedKeys:
         context = self._context
         files, folder = locate_state(context.spark, context.checkpoint, self._name.text, record.keys)
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
-        tombstones = (record.upserts or {}).get(TOMBSTONES, context.tombstones)
-        return UpsertState(files, folder, tombstones, has_replay)
+        remember_seconds = (record.upserts or {}).get(TOMBSTONES, context.remember_seconds)
+        return UpsertState(files, folder, remember_seconds, has_replay)

@@ -97,7 +97,7 @@ def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
         ),
         # the order and the deletes
         (ORDERS >> SINK.upsert("id", order_by="tss"), "order_by(tss): no column 'tss'. Did you mean 'ts'?"),
-        (ORDERS >> SINK.upsert("id", order_by="ts desc"), "order_by(ts desc): this is an expression without asc or "),
+        (ORDERS >> SINK.upsert("id", order_by="ts desc"), "order_by(ts desc): write the expression without asc or "),
         (ROWS >> SINK.upsert("id", order_by="m"), "order_by(m): map<string,int> has no order."),
         (ORDERS >> SINK.upsert("id", order_by="ts, id"), "order_by(ts, id): not understood as Spark SQL"),
         (ORDERS >> SINK.upsert("id", order_by="ts +"), "order_by(ts +): not understood as Spark SQL"),
