@@ -11,6 +11,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -303,12 +304,19 @@ def _instant(value: Column, unit: str | None) -> Column:
 
 
 def _to_timestamp(value: Column, kind: ConnectType) -> Column:
-    return _instant(value, kind.unit).cast(kind.column_type)
+    instant = _instant(value, kind.unit)
+    return _in_utc(instant) if isinstance(kind.column_type, TimestampNTZType) else instant.cast(kind.column_type)
+
+
+def _in_utc(instant: Column) -> Column:
+    """The date and time of an instant in UTC, as a timestamp without a zone. A cast would use the session's zone."""
+    seconds = (F.unix_micros(instant).cast("decimal(19,0)") * Decimal("0.000001")).cast("decimal(18,6)")
+    return F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
 
 
 def _to_time(value: Column, kind: ConnectType) -> Column:
     """A time of day as text, with as many digits after the second as the time needs."""
-    day, instant = DAY_LENGTH[str(kind.unit)], _instant(value, kind.unit)
+    day, instant = DAY_LENGTH[str(kind.unit)], _in_utc(_instant(value, kind.unit))
     whole_second = value % (day // 86_400) == 0
     with_fraction = F.regexp_replace(F.date_format(instant, "HH:mm:ss.SSSSSS"), "0+$", "")
     text = F.when(whole_second, F.date_format(instant, "HH:mm:ss")).otherwise(with_fraction)
@@ -334,7 +342,7 @@ NUMBER = r"^-?\d{1,19}$"
 
 def _to_declared_time(value: Column, kind: ConnectType) -> Column:
     from_text, _ = cast(value, StringType(), kind.column_type)
-    from_number = _instant(value.try_cast("bigint"), kind.unit).cast(kind.column_type)
+    from_number = _to_timestamp(value.try_cast("bigint"), kind)
     return F.when(value.rlike(NUMBER), from_number).otherwise(from_text)
 
 
