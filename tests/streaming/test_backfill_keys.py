@@ -267,6 +267,27 @@ def test_a_stopped_backfill_and_commits(world: Any, monkeypatch: pytest.MonkeyPa
     assert case.held() == Counter({(1, 7, 11, 0): 1, (2, 1, 20, 2): 1, (3, 1, 30, 0): 1})
 
 
+def test_a_second_stopped_backfill_and_commits(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one dies before its first commit: the rows that were dropped beside the first one are its to bring."""
+    case = Case(world, "ordered")
+    case.land([Row(1, 9, 10, bad=3), Row(2, 1, 20, bad=2)])
+    stopped_after_its_slice(case, monkeypatch, "key = 1", Row(1, 7, 11))
+
+    def killed(self: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backfill(case, "key = 2")
+    case.land([Row(3, 1, 30)])
+    commit = Ask(commits=str(commits_of(world)[-1]))
+    with pytest.raises(InputError, match=r'finish it first: helios backfill SCRIPT --where "key = 2"'):
+        Backfill(world.plan(case.pipeline(right=True)), world.spark, commit).run()
+    backfill(case, "key = 2")
+    assert case.held() == Counter({(1, 7, 11, 0): 1, (2, 1, 1020, 2): 1, (3, 1, 30, 0): 1})
+
+
 def test_commits_of_a_stopped_backfill_that_expired(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so, and begins anew when it is started again."""
     case = Case(world, "ordered")

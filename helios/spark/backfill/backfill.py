@@ -391,4 +391,5 @@ class Backfill:
             ask=asdict(self._ask),
             made_by=made_by(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
             note=self._note,
+            names=names_of(self._table, self._plan.write.pipelines, self._live_position().record),
         )

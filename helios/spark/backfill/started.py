@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from helios.plan.nodes import Plan
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.slices import CATCH_UP, Slice
 from helios.spark.checkpoint.lease import Lease
+from helios.spark.iceberg.history import History
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.session.user_code import reachable
 from helios.spark.sinks.ledger import Ledger
@@ -73,6 +74,7 @@ class BackfillStart:
         ask: The request: its filter or commits, and its options.
         made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
         note: Called with a line if it starts over.
+        names: The names of the pipeline, with former ones.
     """
 
     plan: Plan
@@ -81,6 +83,7 @@ class BackfillStart:
     ask: Mapping[str, object]
     made_by: Sequence[str]
     note: Callable[[str], None]
+    names: Iterable[str]
 
     def ledger(self, id: str) -> Ledger:
         name, branch = self.plan.pipeline + BACKFILL, self.plan.write.sink.branch_name
@@ -124,18 +127,32 @@ class BackfillStart:
 
     def _refuse_skipped_catch_up(self, slices: list[Slice]) -> None:
         stopped, mode = self.notes.load(), self.plan.write.mode
-        catch_up_open = stopped is not None and any(slice.name == CATCH_UP for slice in stopped.slices)
-        if not catch_up_open or mode.order_by is None or any(slice.name == CATCH_UP for slice in slices):
+        if stopped is None or mode.order_by is None or any(slice.name == CATCH_UP for slice in slices):
             return
-        assert stopped is not None
-        record = self.ledger(stopped.id).load()
-        if record is not None and record.checkpoint == stopped.id and record.batch >= 0:
+        catch_up = next((slice for slice in stopped.slices if slice.name == CATCH_UP), None)
+        if catch_up is not None and self._has_committed_since(catch_up):
             raise InputError(
                 f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that arrived while "
                 "it ran may be missing until it ends.",
                 where=self.plan.origin,
                 fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then use --where, too.",
             )
+
+    def _has_committed_since(self, catch_up: Slice) -> bool:
+        """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
+
+        It is also True if that is unknown, since snapshots have expired. The slice may be that of an earlier backfill,
+        which the stopped one has taken over.
+        """
+        self.table.refresh()
+        backfill_names = {f"{name}{BACKFILL}" for name in self.names}
+        history, began = History(self.table, self.ledger("").head()), catch_up.condition.rpartition(" ")[2]
+        for snapshot in history:
+            if str(snapshot.snapshotId()) == began:
+                return False
+            if snapshot.summary().get("helios.pipeline") in backfill_names:
+                return True
+        return history.expired is not None
 
 
 def _options(ask: Mapping[str, object]) -> str:
