@@ -107,6 +107,7 @@ def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
         subprocess.SubprocessError: The command failed, or took too long.
     """
     env = {**os.environ, **variables}
+    env.pop("HELIOS_PROFILE", None)  # the empty folder of the training has no profiles
     out, err = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(
         command, cwd=folder, env=env, text=True, stdout=out, stderr=err, start_new_session=True

@@ -67,35 +67,36 @@ def _assigned(parts: list[str], column: str) -> str | None:
     """The source of a column after `with_columns`: itself or a column assigned to it; None if the step computes it."""
     for part in parts:
         name, _, expression = part.partition("=")
-        if name == column:
+        if name.lower() == column.lower():
             return expression if expression.isidentifier() else None
     return column
 
 
 def _cast(parts: list[str], column: str) -> str | None:
-    return None if any(part.partition("=")[0] == column for part in parts) else column
+    return None if any(part.partition("=")[0].lower() == column.lower() for part in parts) else column
 
 
 def _selected(parts: list[str], column: str) -> str | None:
     for part in parts:
         plain = part.strip("`")
-        if plain == column:
-            return column
+        if plain.lower() == column.lower():
+            return plain
         words = part.split()
-        if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`") == column:
+        if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`").lower() == column.lower():
             source = " ".join(words[:-2]).strip("`")
             return source if source.isidentifier() else None
     return column if "*" in parts else None
 
 
 def _renamed(parts: list[str], column: str) -> str | None:
-    names = {new: old for old, new in (part.split(" -> ") for part in parts if " -> " in part)}
+    names = {new.lower(): old for old, new in (part.split(" -> ") for part in parts if " -> " in part)}
     # After the step, no column has the old name of a renamed column.
-    return names.get(column, None if column in names.values() else column)
+    old_names = {old.lower() for old in names.values()}
+    return names.get(column.lower(), None if column.lower() in old_names else column)
 
 
 def _exploded(parts: list[str], column: str) -> str | None:
-    return None if f"as_={column}" in parts else column
+    return None if f"as_={column}".lower() in map(str.lower, parts) else column
 
 
 def _grouped(parts: list[str], column: str) -> str | None:

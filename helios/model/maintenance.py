@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -51,7 +51,8 @@ def maintenance(
         >>> maintenance(compact="128MB", expire="7d")
         Maintenance(compact=134217728, expire=604800.0, orphans=None, readers=())
     """
-    if isinstance(readers, str) or not all(isinstance(path, str) and path.strip() for path in readers):
+    readers = readers if isinstance(readers, str) or not isinstance(readers, Iterable) else tuple(readers)
+    if not isinstance(readers, tuple) or not all(isinstance(path, str) and path.strip() for path in readers):
         raise DeclarationError(
             f"maintain(readers={readers!r}) takes the locations of checkpoints.",
             where=caller(),
@@ -61,7 +62,7 @@ def maintenance(
         compact=_compact_size(compact),
         expire=None if expire is None else duration(expire, "expire"),
         orphans=None if orphans is None else orphan_age(orphans, "orphans"),
-        readers=tuple(readers),
+        readers=readers,
     )
     if settings.compact is None and settings.expire is None and settings.orphans is None:
         raise DeclarationError(

@@ -231,7 +231,7 @@ def with_table_spelling(where: str, columns: Iterable[str]) -> str:
     for index, token in reversed(list(enumerate(tokens))):
         name = known.get(token.text.lower(), token.text)
         is_field = index > 0 and tokens[index - 1].token_type.name == "DOT"
-        if name == token.text or token.token_type.name == "STRING" or is_field:
+        if name == token.text or token.token_type.name.endswith("STRING") or is_field:
             continue
         spelled = text[token.start : token.end + 1].replace(token.text, name)
         text = text[: token.start] + spelled + text[token.end + 1 :]

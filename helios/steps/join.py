@@ -112,6 +112,12 @@ def join(
     _refuse_untimed(kind, as_of, within)
     if not keys and kind != "cross":
         raise DeclarationError("join() needs at least one column in on=.", where=caller())
+    if keys and kind == "cross":
+        raise DeclarationError(
+            'join(how="cross") pairs each row with every other one, and takes no columns in on=.',
+            where=caller(),
+            fix='write on=[], or another how=, such as "inner".',
+        )
     time = texts([as_of], "join(as_of=)")[0] if as_of is not None else None
     bounds = _within(within) if within is not None else None
     return Transform(steps=(Join(other=right, on=texts(keys, "join"), how=kind, as_of=time, within=bounds),))

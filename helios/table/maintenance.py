@@ -196,7 +196,7 @@ def planned(
     with translating_errors(table, "reading its catalog"):
         properties = dict(table.iceberg.catalog.properties)
     uri = str(properties.get("warehouse", ""))
-    if "://" in uri:
+    if "://" in uri or uri.startswith(("/", "file:")):
         places.append(Warehouse(table.name.partition(".")[0], uri, properties))
     return planned_among(table, older_than, retain_last, readers, places)
 

@@ -82,7 +82,7 @@ def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
         for catalog, uri in locations
-        if "://" in uri or uri.startswith("/")  # other values are names that only a server can resolve
+        if "://" in uri or uri.startswith(("/", "file:"))  # other values are names that only a server can resolve
     ]
 
 

@@ -39,7 +39,8 @@ class Folder:
 
     def __init__(self, location: str, properties: Mapping[str, str], owner: str = "") -> None:
         local = "://" not in location or location.startswith("file:")
-        plain = os.path.abspath(location.removeprefix("file://")) if local else location.rstrip("/")
+        path = location.removeprefix("file://").removeprefix("file:")
+        plain = os.path.abspath(path) if local else location.rstrip("/")
         self.location = f"file://{plain}" if local else plain
         self._local = plain if local else None
         self._properties = properties

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from helios.errors import InputError, near_miss
@@ -194,7 +194,7 @@ def _decimal(value: Any, schema: Mapping[str, Any], path: str) -> Any:
     if isinstance(value, bytes):
         return value
     try:
-        unscaled = Decimal(str(value)).scaleb(schema.get("scale", 0))
+        unscaled = Decimal(str(value)).scaleb(schema.get("scale", 0), Context(prec=200))
         number = int(unscaled)
         exact = number == unscaled
     except ArithmeticError:

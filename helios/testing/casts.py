@@ -78,9 +78,10 @@ def _decimal(value: Any, kind: SparkType) -> Decimal:
         exact = Decimal(repr(value) if isinstance(value, float) else value)
         with localcontext(prec=76):  # by default Decimal keeps 28 digits, and a decimal may have 38
             rounded = exact.quantize(Decimal(1).scaleb(-scale))
+            is_large = abs(rounded) >= Decimal(10) ** (precision - scale)
     except InvalidOperation:
         raise Misfit(f"{value!r} is not a number that fits {kind}") from None
-    if rounded != exact or abs(rounded) >= Decimal(10) ** (precision - scale):
+    if rounded != exact or is_large:
         raise Misfit(f"{value!r} has more digits than {kind}")
     return rounded
 

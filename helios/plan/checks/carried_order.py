@@ -57,9 +57,8 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
     """
     names = tuple(keys)
     for step in reversed(steps):
-        if isinstance(step, Rename):
-            before = {new: old for old, new in step.names}
-            names = tuple(before.get(name, name) for name in names)
+        for old, new in reversed(step.names) if isinstance(step, Rename) else ():
+            names = tuple(old if name.lower() == new.lower() else name for name in names)
     return names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 
 from helios.native.program import NotNative, Term
 from helios.plan.typing.decimals import number
@@ -101,7 +101,7 @@ def converted(value: Term, kind: str) -> Term | None:
 def _decimal(value: Decimal, kind: str) -> Term | None:
     """The term of a number in a decimal type; None if the type cannot represent the number exactly."""
     precision, scale = parse_type(kind).numbers
-    unscaled = value.scaleb(scale)
+    unscaled = value.scaleb(scale, Context(prec=200))  # the default context keeps 28 digits of 38
     if unscaled != unscaled.to_integral_value() or len(str(abs(int(unscaled)))) > precision:
         return None
     return Term("lit", kind, text=f"{int(unscaled)}E-{scale}")

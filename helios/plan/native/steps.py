@@ -178,7 +178,8 @@ def _replace(compiler: _Compiler, terms: Mapping[str, Term]) -> None:
 def _rename(compiler: _Compiler, step: Rename) -> None:
     names = {old.lower(): new for old, new in step.names}
     existing = [name.lower() for name, _ in compiler.columns]
-    if len(names) < len(step.names) or any(new.lower() in existing for new in names.values()):
+    taken = {*existing, *names}  # Spark renames in turn: a new name may be the old one of a later pair
+    if len(names) < len(step.names) or any(new.lower() in taken for new in names.values()):
         raise NotNative(f"{step.text()} gives a name that another column has or had")
     compiler.project((names.get(name.lower(), name), compiler.column(name)) for name, _ in compiler.columns)
 

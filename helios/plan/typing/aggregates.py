@@ -12,12 +12,14 @@ from helios.plan.typing.expression import output_columns, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope
 from helios.steps.aggregate import Aggregate
+from helios.steps.cast import Cast
 from helios.steps.dedupe import Dedupe
 from helios.steps.join import Join
 from helios.steps.rename import Rename
 from helios.steps.select import Select
 from helios.steps.sql import Sql
 from helios.steps.watermark import Watermark
+from helios.steps.with_columns import WithColumns
 
 _WORD = re.compile(r"\w+")
 
@@ -73,8 +75,20 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
             names = tuple(renamed.get(name.lower(), name) for name in names)
         elif isinstance(step, Select):
             aliases = {old.lower(): new for text in step.expressions for old, new in _renaming(text)}
+            if set(map(str.lower, names)) & (_computed_names(step) - aliases.keys()):
+                return ()
             names = tuple(aliases.get(name.lower(), name) for name in names)
+        elif isinstance(step, (WithColumns, Cast)):
+            changed = step.columns if isinstance(step, WithColumns) else step.types
+            if {name.lower() for name, _ in changed} & set(map(str.lower, names)):
+                return ()
     return names or ()
+
+
+def _computed_names(step: Select) -> set[str]:
+    """The names that a select gives to expressions, in lower case: not to plain columns."""
+    aliased = ((alias_of(text), text) for text in step.expressions)
+    return {alias.lower() for alias, text in aliased if alias is not None and not list(_renaming(text))}
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:

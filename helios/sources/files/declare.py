@@ -168,7 +168,8 @@ class FilesSource(Source):
             option, text = option_name(name, self.format, where), option_text(name, value, where)
             check_value(option, text, self.format, where)
             texts[option] = text
-        source = replace(self, options=tuple({**dict(self.options), **texts}.items()))
+        before = {name: text for name, text in self.options if name != "sep" or "delimiter" not in texts}
+        source = replace(self, options=tuple({**before, **texts}.items()))  # Spark prefers `sep`: a tab for .tsv
         refuse_values(source.reader_options(), where)
         if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)

@@ -75,6 +75,9 @@ def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
     if entry.get("changes") and to is not None:
         yield None, to, False  # the state at the end has the result of the changes
         return
+    if state is not None and after is not None and to is None:  # a range that is read once
+        yield after, state, True
+        return
     if state is not None:
         yield None, state, False
     if to is not None and to != state:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal, Self, TypeAlias
+from urllib.parse import quote
 
 from helios.errors import DeclarationError
 from helios.model.arguments import columns_ddl, count, metadata_columns, one_of, text
@@ -228,7 +229,8 @@ class Webhook:
                 fix="pass schema=, or leave extra= out.",
             )
         secrets = [secret] if isinstance(secret, str | Secret) else list(secret or ())
-        if not all(str(secret) for secret in secrets):
+        revealed = [secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets]
+        if not all(text.removeprefix("whsec_") for text in revealed):  # what Standard Webhooks put before a key
             raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
         wrapped_secrets = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in secrets)
         return WebhookSource(
@@ -244,6 +246,6 @@ def _default_folder(path: str) -> str:
     """The default folder for the deliveries of a path, inside the user's data folder."""
     from platformdirs import user_data_path
 
-    return str(
-        Path(user_data_path("helios"), "webhooks", *(part for part in path.split("/") if part not in ("", "..")))
-    )
+    # One folder for each path, side by side: a source reads and deletes the deliveries in all folders below its own.
+    name = quote("/".join(part for part in path.split("/") if part not in ("", "..")), safe="")
+    return str(Path(user_data_path("helios"), "webhooks", name))

@@ -18,6 +18,7 @@ After a disk error, all deliveries are refused until the acknowledged ones are s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -293,7 +294,7 @@ class Receiver:
 
     async def _store(self, delivery: str, body: bytes) -> str:
         """Stores a delivery, and waits until it is durable. Another request with the same id may already store it."""
-        duplicate = self._known.get(delivery, 0.0) > time.time() - self.endpoint.window
+        duplicate = self._known.get(delivery, -math.inf) > time.time() - self.endpoint.window
         if delivery in self._pending:
             await self._wait_until_durable(self._pending[delivery])
             duplicate = True

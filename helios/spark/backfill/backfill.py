@@ -335,6 +335,7 @@ class Backfill:
             replays=[commit for commit in retained if commit.pipeline in replay_names],
             first=first if list(history) and history.expired is None else None,
             verify=lambda: None,
+            names=names,
         )
 
     def _requested_commits(self, names: frozenset[str], position: LivePosition) -> tuple[list[Commit], list[Commit]]:

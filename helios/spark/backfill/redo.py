@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ from helios.table.commits import REDONE, Commit
 from helios.table.positions import Batch, Span
 from helios.table.refs import BACKFILL
 
-DELETED_SINCE = "rows of it were deleted since, which would come back"
+DELETED_SINCE = "rows of it were deleted or changed since, which would be undone"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class CommitRepair:
             first.
         first: The snapshot of the pipeline's first commit; None if it has expired.
         verify: Raises if another process has taken over the backfill.
+        names: The names of the pipeline, with former ones.
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class CommitRepair:
     replays: Sequence[Commit]
     first: int | None
     verify: Callable[[], None]
+    names: Iterable[str]
 
     @property
     def table(self) -> str:
@@ -195,9 +197,10 @@ class CommitRepair:
             )
             raise self._refusal(slice, why if lost else DELETED_SINCE)
         # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
-        id = "greatest(_row_id, _row_id)"
+        id, changed = (f"greatest({name}, {name})" for name in ("_row_id", "_last_updated_sequence_number"))
+        unchanged = f"{changed} <= {max(int(snapshot.sequenceNumber()) for snapshot in appends)}"
         moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
-        present = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
+        present = read_tasks(self.spark, self.target, tasks).where(moved).where(unchanged).count() if tasks else 0
         if present != rows:
             raise self._refusal(slice, DELETED_SINCE)
         return CommitRows([], moved, rows)
@@ -211,7 +214,7 @@ class CommitRepair:
 
     def _adding_snapshots(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
         """The snapshots that added the rows of a commit: its own, or those of the last backfill that replaced them."""
-        own, backfill_name = None, self.plan.pipeline + BACKFILL
+        own, backfill_names = None, {f"{name}{BACKFILL}" for name in self.names}
         redone: list[JavaSnapshot] = []
         last_attempt = None
         for snapshot in History(self.target, head):
@@ -219,7 +222,7 @@ class CommitRepair:
             if str(snapshot.snapshotId()) == slice.condition:
                 own = snapshot
                 break
-            if summary.get("helios.pipeline") == backfill_name and summary.get(REDONE) == slice.condition:
+            if summary.get("helios.pipeline") in backfill_names and summary.get(REDONE) == slice.condition:
                 attempt = summary.get("helios.attempt")
                 if last_attempt in (None, attempt):  # the last backfill's commit may consist of two snapshots
                     last_attempt = attempt

@@ -217,8 +217,8 @@ class UpsertState:
         if self.saved is None:
             self.files.delete(f"{self.folder}/{name}")  # an earlier attempt, with other steps, may have had rows
         else:
-            rows.write.mode("overwrite").parquet(self.saved)
             self._note_replaced([], in_use=f"{self.folder}/{name}")
+            rows.write.mode("overwrite").parquet(self.saved)
 
     def _folders_after(self, last: int) -> list[str]:
         """The folders with the state after a batch; unlike `load`, the call deletes nothing."""
@@ -263,8 +263,10 @@ class UpsertState:
     ) -> None:
         """Folds a base, its later deltas and replays into a new base."""
         paths = _paths(base, deltas, replayed)
-        rows = newest(self._read(spark, paths), keys)
-        rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
+        rows, folder = newest(self._read(spark, paths), keys), f"base/{deltas[-1]}"
+        # The numbers of a new checkpoint begin at 0 again, so that a base of the former one may have had this number.
+        self._note_replaced([], in_use=f"{self.folder}/{folder}")
+        rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(folder))
         replaced = [f"base/{n}" for n in self._numbers("base") if n < deltas[-1]]
         replaced += [f"delta/{n}" for n in self._numbers("delta") if n <= deltas[-1]]
         replaced += [*replayed, *(path.replace("replayed/", "settled/") for path in replayed)]
@@ -275,8 +277,8 @@ class UpsertState:
 
         Args:
             folders: The folders, within `files`.
-            in_use: A noted folder that was written again, and stays. A replay that the table has lost leaves its number
-                to the next replay, which writes the same folder.
+            in_use: A folder that is about to be written again: its note goes, even if the run dies after the write. A
+                replay that the table has lost leaves its number to the next replay, and a new checkpoint all numbers.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)

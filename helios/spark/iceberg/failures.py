@@ -226,7 +226,7 @@ def expired_token(error: BaseException) -> str | None:
 
 def shortened(text: str, length: int = 200) -> str:
     """The first line of a text, cut to at most `length` characters."""
-    line = text.strip().splitlines()[0]
+    line = next(iter(text.strip().splitlines()), "")
     return line if len(line) <= length else f"{line[:length]}..."
 
 

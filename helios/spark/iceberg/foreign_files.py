@@ -199,7 +199,7 @@ def may_test_null(table: JavaTable, condition: str) -> bool:
     """True if a condition may test a required column for null. Iceberg assumes that such a column has no nulls."""
     checks = _checks(table)
     names = [column.name for column in checks.required.values()] if checks is not None else []
-    return re.search(r"\bnull", condition, re.IGNORECASE) is not None and bool(named_in([condition], names))
+    return re.search(r"null", condition, re.IGNORECASE) is not None and bool(named_in([condition], names))
 
 
 class _Files:

@@ -61,7 +61,7 @@ MAX_CAUSES = 20
 
 def cause_of(error: BaseException) -> str:
     """The first line of the innermost message among an error's Java causes."""
-    messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
+    messages = [text for cause in java_causes(error) if (text := str(cause.getMessage() or "").strip())]
     if not messages and isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getSimpleName())
     return (messages[-1] if messages else str(error)).strip().splitlines()[0]

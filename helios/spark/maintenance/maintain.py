@@ -175,7 +175,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
     tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
     other_locations += [str(name.catalog.load(table).iceberg.location()) for table in tables]
-    shared = next((other for other in other_locations if f"{other}/".startswith(folder)), None)
+    shared = next((other for other in other_locations if _path(f"{other}/").startswith(_path(folder))), None)
     if shared is not None:
         raise InputError(
             f"the folder {location} of {name.text} also holds {shared}, whose files would be taken for orphans.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from helios.native.partitions import PARTITION_TYPES, parse_transform
 from helios.native.program import NotNative
 from helios.native.work import Column, Partition, Sort, Target
 from helios.plan.native.rules import FLAT
+from helios.plan.properties import GZIP_LEVELS
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
@@ -81,13 +83,24 @@ def target_of(
         columns=columns,
         partition=_partition(table, columns),
         codec=CODECS[codec],
-        level=int(level) if level is not None else default_level,
+        level=_level(codec, level) if level is not None else default_level,
         file_size=int(settings.get("write.target-file-size-bytes", 512 << 20)),
         group_size=int(settings.get(PARQUET + "row-group-size-bytes", 128 << 20)),
         sort=_sort(table, columns),
         sort_id=int(table.sortOrder().orderId()),
         spread=_spread(table, settings.get("write.distribution-mode")),
     )
+
+
+def _level(codec: str, level: str) -> int | None:
+    """The number of a compression level; None for a codec without levels. Iceberg has names for the levels of gzip."""
+    if CODECS[codec] in ("snappy", "none"):
+        return None
+    if codec == "gzip" and level.upper() in GZIP_LEVELS:
+        return GZIP_LEVELS.index(level.upper()) + 1
+    if not re.fullmatch(r"-?\d+", level, re.ASCII):
+        raise NotNative(f"the table has the compression level {level}")
+    return int(level)
 
 
 def _refuse(spark: SparkSession, table: JavaTable, settings: Mapping[str, str]) -> None:

@@ -220,14 +220,15 @@ class Rehearsal:
                 failed=result.failed.get(index, ""),
             )
         after = len(self.commits)
-        if after in result.rows or after in result.failed or after in self.unread:
+        unread = self.unread.get(after) or result.unread.get(after, "")
+        if after in result.rows or after in result.failed or unread:
             yield RehearsedCommit(
                 snapshot=None,
                 committed=None,
                 batch=None,
                 now=result.rows.get(after, 0),
                 differs=compared.each.get(after, Counts()),
-                unread=self.unread.get(after, ""),
+                unread=unread,
                 failed=result.failed.get(after, ""),
             )
 

@@ -56,7 +56,9 @@ def _name_after_steps(job: Job, name: str) -> str:
     """The name of a source's column after the `rename` steps."""
     for step in job.plan.declared.stream.steps:
         if isinstance(step, Rename):
-            name = next((after for before, after in step.names if before.lower() == name.lower()), name)
+            renamed = {before.lower(): after for before, after in step.names}
+            first, dot, field = name.partition(".")
+            name = renamed.get(name.lower()) or renamed.get(first.lower(), first) + dot + field
     return name
 
 
@@ -69,8 +71,8 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
 
 def _replaced_names(table: JavaTable, since: int, until: int) -> Iterator[str]:
     """The names of the columns whose field ids differ between two snapshots."""
-    before, after = _columns_at(table, since), _columns_at(table, until)
-    yield from (name for name, id in before.items() if after.get(name, id) != id)
+    after = {name.lower(): id for name, id in _columns_at(table, until).items()}
+    yield from (name for name, id in _columns_at(table, since).items() if after.get(name.lower(), id) != id)
 
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:

@@ -34,6 +34,9 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
     """
     sink, known = context.plan.write.iceberg, context.checkpoint.tables()
     is_new = table is None
+    if name.text not in known:
+        # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
+        context.landings(name, sink.branch_name).forget()
     if table is not None:
         refuse_other(context, name, table)
     if table is None:
@@ -42,8 +45,6 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
-        context.landings(name, sink.branch_name).forget()
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = plan_existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))

@@ -381,7 +381,9 @@ def test_near_misses() -> None:
     ],
 )
 def test_a_join_takes_sparks_own_names_and_has_one_in_plans(names: tuple[Any, ...], kind: str) -> None:
-    assert {join(SOURCE, on="id", how=name).text().rpartition("how=")[2] for name in names} == {f"{kind})"}
+    assert {
+        join(SOURCE, on=[] if kind == "cross" else "id", how=name).text().rpartition("how=")[2] for name in names
+    } == {f"{kind})"}
 
 
 def test_a_join_by_event_time_shows_in_its_text() -> None:
@@ -391,3 +393,12 @@ def test_a_join_by_event_time_shows_in_its_text() -> None:
     assert join(SOURCE, on="id", within=(0, "90 s")).text().endswith(", how=inner, within=(0, 90 s))")
     assert watermark("ts", "1h").text() == "watermark(ts, 1 h)"
     assert watermark("ts", "1h", on_late="quarantine").text() == "watermark(ts, 1 h, on_late=quarantine)"
+
+
+def test_a_cross_join_takes_no_columns() -> None:
+    with pytest.raises(DeclarationError, match="takes no columns in on="):
+        join(SOURCE, on="id", how="cross")
+
+
+def test_another_separator_of_a_tsv() -> None:
+    assert Files.source("x.tsv").option(delimiter=";").reader_options().get("sep") is None

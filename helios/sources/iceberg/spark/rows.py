@@ -52,7 +52,7 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
             df = df.where(condition)
         if not source.columns:
             return df
-        hidden = [c for c in (POSITION, *CHANGE_COLUMNS) if c in df.columns]
+        hidden = [c for c in (POSITION, *(CHANGE_COLUMNS if source.reads_changes else ())) if c in df.columns]
         return df.select(*map(quoted, source.columns), *hidden)
     except AnalysisException as error:
         raise refusal(source.label(), error, source.origin) from error

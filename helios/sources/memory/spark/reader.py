@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import PySparkTypeError, PySparkValueError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from helios.errors import InputError
+from helios.errors import InputError, near_miss
 from helios.model.columns import POSITION
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.memory.declare import MemorySource
@@ -26,6 +28,28 @@ class MemoryReader(SpanSource):
         assert isinstance(self.read_plan.source, MemorySource)
         return self.read_plan.source
 
+    def _rows(self) -> Sequence[tuple[object, ...]]:
+        """The rows in the order of the declared columns, which may be another one than that of the mappings' keys.
+
+        Raises:
+            InputError: The rows have a key that the declared schema lacks.
+        """
+        source = self._source
+        if source.declared_schema is None or not source.columns:
+            return source.rows
+        declared = StructType.fromDDL(source.declared_schema)
+        names = declared.names if isinstance(declared, StructType) else []
+        given = {name.lower(): index for index, name in enumerate(source.columns)}
+        unknown = [name for name in source.columns if name.lower() not in {name.lower() for name in names}]
+        if unknown:
+            raise InputError(
+                f"the rows of Memory.source have the key {unknown[0]!r}, and schema= does not. "
+                f"{near_miss(unknown[0], names)}",
+                where=source.origin,
+            )
+        indexes = [given.get(name.lower()) for name in names]
+        return [tuple(None if index is None else row[index] for index in indexes) for row in source.rows]
+
     @override
     def current(self) -> Span:
         source = self._source
@@ -37,7 +61,7 @@ class MemoryReader(SpanSource):
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
         try:
-            df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
+            df = spark.createDataFrame([_in_utc(row) for row in self._rows()], schema)
         except (PySparkTypeError, PySparkValueError) as error:
             raise InputError(
                 f"the rows of Memory.source do not fit its columns: {error}",
