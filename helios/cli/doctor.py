@@ -231,7 +231,7 @@ def _namespaces_text(catalog: Catalog) -> str:
 
 
 def _check_histories(catalog: Catalog) -> list[Check]:
-    """A list with a check that names the pipelines' tables with many snapshots. It is empty if there are none."""
+    """A list with advice on the pipelines' tables with many snapshots, which is no failure; empty without advice."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 

@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check. `ok` is None if the check could not be made, or does not apply."""
+    """The result of a check. `ok` is None if the check could not be made, does not apply, or only advises."""
 
     name: str
     ok: bool | None

@@ -39,7 +39,8 @@ class Config:
         master: Spark's master.
         spark_conf: Spark's conf.
         profile: The selected profile.
-        native: When the columnar engine runs: "auto" (whenever it can), "off", or "require".
+        native: When the columnar engine runs: "auto" (whenever it can), "off", or "require" (a batch that it cannot run
+            is an error).
     """
 
     root: Path

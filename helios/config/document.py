@@ -22,7 +22,7 @@ class Document:
         file: helios.toml or pyproject.toml; None if there is neither.
         tree: The settings; from pyproject.toml only those of `[tool.helios]`.
         lines: The line of each table and key.
-        profile: The selected profile.
+        profile: The profile in which `origin` looks for a key first; None for no profile.
     """
 
     file: Path | None
@@ -67,7 +67,7 @@ class Document:
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key: in the selected profile, else outside of profiles, else of the nearest table around it."""
+        """The line of a key: in `profile`, else outside of profiles, else of the nearest table around it."""
         if self.file is None:
             return None
         while path:

@@ -1,9 +1,9 @@
 """An archive of the JVM's classes that makes Spark start in two thirds of the time.
 
 Until a run makes its first commit, Java loads and verifies some 20,000 classes. It can store these classes in a file,
-and later starts map the file into memory (dynamic application class-data sharing, JEP 350). A small pipeline creates
-the archive beside the jars, once. A JVM that cannot use the archive loads its classes as usual, without a
-message.
+and later starts map the file into memory (dynamic application class-data sharing, JEP 350). Small pipelines, which
+run once for this, create the archive beside the jars. A JVM that cannot use the archive loads its classes as usual,
+without a message.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lam
 
 
 def _train(archive: Path, java: Java) -> None:
+    """Creates the recipe, and then the archive: by a process that runs small pipelines and archives the classes."""
     version, _ = jars.installed_spark()
     recipes.make(_recipe_file(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:

@@ -34,6 +34,7 @@ SUBMIT_SETTINGS = (
 
 READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS", "SPARK_PUBLIC_DNS", "SPARK_USER")
 READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Beginnings of environment variables that a recipe cannot apply, except those of `READ_BY_THE_JVM`."""
 LONGEST_ARGUMENT = 120_000
 """The largest size of the class path: it is one argument, and Linux takes no argument of more than 128 KiB."""
 IGNORING_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")

@@ -178,7 +178,7 @@ class _Numbers:
             return _comparison(op, name, [])
         (value,) = numbers
         below = op.startswith("Less")
-        if value < self.least or value > self.most:
+        if value < self.least or value > self.most:  # then every value of the column is on the same side of it
             return _comparison("NotNull", name, []) if below == (value > self.most) else AlwaysFalse()
         if exact:
             return _comparison(op, name, self._stored(exact))

@@ -87,7 +87,9 @@ def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
 
 
 def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
-    """Returns the combinations of values that a condition lists; empty if rows with other values match too.
+    """Returns the combinations of values of which each matching row has one, as in `id IN (1, 2)`, in some columns.
+
+    The result has at most `MAX_COMBINATIONS`. It is empty if the condition limits no column to listed values.
 
     Examples:
         >>> from pyiceberg.expressions.parser import parse

@@ -40,7 +40,8 @@ class Read:
         source: The source.
         text: The span as text.
         entry: The span as in the ledger.
-        again: The rows of the key that the source has now; None if this kind of source cannot be read here.
+        again: The rows of the key that the source has now; None without a key, or if this kind of source cannot be
+            read here.
     """
 
     source: str

@@ -100,7 +100,7 @@ def text(value: str, call: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Returns a value as messages show it. A PySpark Column is named only: its text needs a running Spark."""
+    """Returns a value as messages show it: of a PySpark Column only the type, since its text needs a running Spark."""
     return "a Column of PySpark" if _is_pyspark_column(value) else repr(value)
 
 
