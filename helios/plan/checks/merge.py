@@ -47,7 +47,7 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
 def inserts_only(text: str) -> bool:
     """True if a MERGE has no WHEN MATCHED and no WHEN NOT MATCHED BY SOURCE: Spark runs it as an append.
 
-    Also true for a MERGE that only Spark can parse.
+    Also true for a MERGE that only Spark can parse: it may be such a MERGE.
     """
     try:
         node = _parse(text, "merge_sql", None)

@@ -340,7 +340,8 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
     Such a column is stored nevertheless if the table has it, or if a key, a partition field or `.sort_by` names it. A
     struct is stored if an expression uses only one of its fields. The columns of `order_by` are stored, unless
-    `store_order=False`, or the pipeline has written a table without them. If one change column is left out, all are.
+    `store_order=False`, or the pipeline has written a table without them. If such an expression uses one of
+    `CHANGE_COLUMNS`, all of them are left out by the same rules.
 
     Args:
         sink: The sink.
@@ -389,7 +390,7 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
 
 
 def stored_columns(sink: IcebergSink, stream: Schema, not_stored: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's without `not_stored`, and for a history the bounds of a version."""
+    """The columns that a sink stores: the stream's without `not_stored`, and the columns that a history adds."""
     dropped = {name.lower() for name in not_stored}
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode

@@ -92,8 +92,9 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    If the stream may have nulls in a required column, `strict` stops and `full` makes the column optional. Otherwise,
-    and for an identifier column, the column stays required: Spark fails a batch with a null before it commits.
+    Where a column that the table requires may be null in the stream, `full` makes the column optional, and `strict`
+    stops if that is known before the run (`Field.nullable` is True). Otherwise the column stays required, as does an
+    identifier column under `full`: Spark fails a batch with a null before it commits.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
