@@ -74,7 +74,7 @@ def has_validity(step: Join, names: Iterable[str]) -> bool:
 
 
 def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
-    """The problem of a column that is not a timestamp."""
+    """The problem of a time column whose type is not one of `allowed`; None if it is one, or is unknown."""
     if column.kind.name in (*allowed, "unknown"):
         return None
     return DeclarationError(

@@ -298,6 +298,7 @@ def _aliases(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
 
 
 def _field(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    """The column of a nested field that sqlglot parses as Dot. Spark names `a.b.c.d.e` after `e`, but not `f(a).b`."""
     base = node
     while type(base).__name__ == "Dot":
         base = base.this

@@ -162,10 +162,10 @@ class _Reader:
         """The scope of a SELECT; its columns are known only if the SELECT reads from one plain table or subquery."""
         from sqlglot import exp
 
-        origin = node.args.get("from_")
-        if origin is None or node.args.get("joins") or node.args.get("laterals") or node.args.get("pivots"):
+        from_clause = node.args.get("from_")
+        if from_clause is None or node.args.get("joins") or node.args.get("laterals") or node.args.get("pivots"):
             return Scope(None)
-        source = origin.this
+        source = from_clause.this
         alias = source.args.get("alias")
         if alias is not None and alias.columns:
             return Scope(None)

@@ -264,7 +264,8 @@ def _collected(node: Node, scope: Scope) -> SparkType:
     return array(kind) if kind != UNKNOWN else UNKNOWN
 
 
-def _mapped(node: Node, scope: Scope) -> SparkType:
+def _transformed(node: Node, scope: Scope) -> SparkType:
+    """The type of `transform(array, x -> ...)`."""
     element, body = _element(node, scope), node.expression
     if type(body).__name__ != "Lambda":
         return UNKNOWN
@@ -327,7 +328,7 @@ def _argument(rule: Callable[[Node, Scope], SparkType]) -> Rule:
     return lambda node, scope: rule(Argument(node.expressions[0]), scope)
 
 
-def _window(node: Node, scope: Scope) -> SparkType:
+def _time_window(node: Node, scope: Scope) -> SparkType:
     return results.window_of(kind_of(node.expressions[0], scope))
 
 
@@ -385,7 +386,7 @@ _RULES: dict[str, Rule] = {
     "Sub": _arithmetic(sum_of),
     "Sum": _sum,
     "TimestampAdd": _timestamp_add,
-    "Transform": _mapped,
+    "Transform": _transformed,
     "VarMap": _map,
 }
 
@@ -395,5 +396,5 @@ _CALLS: dict[str, Rule] = {
     "datepart": _date_part,
     "mean": _argument(_average),
     "positive": _argument(_numeric),
-    "window": _window,
+    "window": _time_window,
 }

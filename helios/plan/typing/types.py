@@ -291,7 +291,9 @@ def widest(kinds: Iterable[SparkType]) -> SparkType:
 
 
 def wider(a: SparkType, b: SparkType) -> SparkType:
-    """The common type of two types by Spark's ANSI coercion; `unknown` for strings, and if the rule is not certain.
+    """The common type of two types by Spark's ANSI coercion.
+
+    It is `unknown` for a string and another type, except void, and if the rule is not certain.
 
     Examples:
         >>> str(wider(parse_type("decimal(10,2)"), parse_type("int")))

@@ -69,7 +69,7 @@ class TopicChanges(Source):
 
 
 def topic_source(source: KafkaSource, call: str) -> KafkaSource:
-    """Returns the source of the topic with the changes, if it is one of Kafka.
+    """Returns the source unchanged, after a check that it is one of Kafka.
 
     Raises:
         DeclarationError: The source is not a `KafkaSource`.

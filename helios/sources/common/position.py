@@ -36,7 +36,7 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if the position follows rows that have expired: only the new rows of a later state are read up to it."""
+        """True if rows before the position have expired: a later state is read instead, but only its new rows."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:

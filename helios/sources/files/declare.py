@@ -83,14 +83,14 @@ class FilesSource(Source):
     missing: str = "fail"
     changed: str = "fail"
     extra: str = "fail"
-    adds_text: bool = False
+    adds_text: bool = False  # with extra="add": undeclared columns are read as text, without inference of their types
     rescued: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"
     bad_file: str = "fail"
     timestamps: str = "s"
     storage: Storage | str | None = None
-    owner_label: str = ""
+    owner_label: str = ""  # the label of another kind of source that keeps its rows in these files
 
     @property
     def ledger_name(self) -> str:
@@ -282,7 +282,7 @@ class FilesSource(Source):
         )
 
     def label(self) -> str:
-        if self.owner_label:  # another kind of source keeps its rows in these files
+        if self.owner_label:
             return self.owner_label
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"

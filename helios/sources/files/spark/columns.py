@@ -237,7 +237,7 @@ class _Inspector:
         return self._untyped(names) if names is not None else None
 
     def _untyped(self, names: list[str]) -> StructType:
-        """The columns of a header, whose types are not known yet."""
+        """The columns of a header, whose types are not known yet; for text files, the column `value`."""
         if self._source.format == "text":
             return StructType([StructField("value", StringType())])
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])

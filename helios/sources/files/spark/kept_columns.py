@@ -63,7 +63,10 @@ class KeptColumns:
         return file_rows.schema_of(context, source, unread, folders=files)
 
     def keep(self, context: SourceContext, source: FilesSource) -> None:
-        """Stores the inferred columns in the checkpoint. It is called after the pipeline has taken the checkpoint."""
+        """Stores the inferred columns in the checkpoint.
+
+        It is called when a batch is planned: by then, the pipeline owns the checkpoint.
+        """
         columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
         folders = context.inferred.folders.get(source.path, StructType())
         if columns is None or source.declared_schema is not None or checkpoint is None:
