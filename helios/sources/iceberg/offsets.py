@@ -32,7 +32,7 @@ class IcebergOffset(SourcePosition):
         live: The number of rows in the table at that snapshot; None if unknown.
         sequence: The sequence number of the snapshot, to find rows that later commits changed; None before format v3.
             In a table without snapshots, the last sequence number that the table has assigned.
-        since: For a state that is read again, the first row id that is new; None if all rows are new.
+        since: For a state that is read again, the first row id that is read; None if all rows are read.
 
     Examples:
         >>> IcebergOffset.parse({"snapshot_id": 7, "files": 2, "state": True})

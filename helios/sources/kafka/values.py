@@ -92,7 +92,7 @@ class Values:
     Attributes:
         format: "bytes", "string", "json" or "avro".
         columns: The columns, as DDL; None if they are known only when the records are read.
-        avro: The declared Avro schema, as JSON.
+        avro: The Avro schema, as JSON: the declared one, or that of the registry once it is known; None until then.
         registry: The registry that has the schemas of the values.
         extra: The policy for fields of a value that the schema lacks.
         sample: About how many records are read to infer the columns.

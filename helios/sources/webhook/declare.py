@@ -36,7 +36,24 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSource(Source):
-    """Deliveries to a path of an HTTP server. `Webhook.source` creates it."""
+    """Deliveries to a path of an HTTP server. `Webhook.source` creates it.
+
+    Attributes:
+        path: The path of the URL.
+        secrets: The secrets; any of them may sign a delivery. Without secrets, unsigned deliveries are accepted.
+        form: How deliveries are signed: "standard" or "github".
+        host: The host on which the receiver listens.
+        port: The port on which the receiver listens.
+        folder: The folder in which deliveries wait until a run has committed them.
+        extra: The policy for fields that the schema does not have.
+        bad_row: The policy for stored deliveries that do not fit the columns when they are read.
+        metadata: The columns of `METADATA` that are added.
+        fraction: The policy for timestamp digits beyond microseconds.
+        largest: The most bytes of a body.
+        waiting: The most bytes of stored deliveries that no run has committed.
+        window: Seconds in which a second delivery with the same id is a duplicate.
+        poll: Seconds between two looks for stored deliveries.
+    """
 
     kind: ClassVar[str] = "webhook"
 

@@ -39,7 +39,7 @@ TYPES: tuple[tuple[str, DataType], ...] = (
     (r"\d{4}-\d{2}-\d{2}", DateType()),
     (r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?", TimestampType()),
 )
-"""The types of partition values, by the patterns of their texts, as Spark infers them. Any other text is a string.
+"""The types of partition values, by the patterns of their texts, much as Spark infers them. Any other text is a string.
 
 A number that is not in its canonical form is a string, too: `code=01234` is not 1234.
 """

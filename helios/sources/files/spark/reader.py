@@ -176,7 +176,7 @@ class FilesReader(SpanSource):
         return FileLog(small_files(self.context.spark, root), root, int(number))
 
     def latest(self, after: Position) -> Position:
-        """Plans the next batch and returns its end. Our log has the batch before Spark's offset log has its end."""
+        """Plans the next batch and returns its end. The batch is in our log before its end is in Spark's offset log."""
         at = self._load(after)
         self._kept_columns.keep(self.context, self._source)
         waiting = oldest_first(self._waiting())

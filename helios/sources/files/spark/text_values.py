@@ -27,7 +27,8 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark.text_lines import UTF8, encoding_of
 from helios.spark.jvm.classes import classes
 
-_TIMES, _DOUBLES = (DateType, TimestampType, TimestampNTZType), (FloatType, DoubleType)
+_DOUBLES = (FloatType, DoubleType)
+
 FORMATTED: Mapping[str, type[DataType]] = {
     "dateFormat": DateType,
     "timestampFormat": TimestampType,

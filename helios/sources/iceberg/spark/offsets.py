@@ -28,8 +28,8 @@ class SnapshotDelta:
     Attributes:
         snapshot: The snapshot.
         state: Whether this is the whole state at the snapshot.
-        after: The parent snapshot.
-        files: The number of data files.
+        after: The parent snapshot; in a sum of deltas (`combined`), the snapshot before all of them.
+        files: The number of data files in the state, or of the files that the snapshot touched (`TOUCHED_FILES`).
         rows: The number of rows in the files, including deleted rows.
         bytes: The size of the files; None if the snapshot's summary has no size.
         at: The commit time of the snapshot, in milliseconds since 1970.

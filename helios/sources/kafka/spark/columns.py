@@ -23,7 +23,7 @@ class InferredColumns:
 
     Args:
         context: The context that the sources of the run share.
-        index: The number of the source.
+        index: The number of the source among all sources of the plan.
     """
 
     def __init__(self, context: SourceContext, index: int) -> None:
