@@ -2,8 +2,8 @@
 
 A row that moves out of the slices would be lost, and a row that moves into them would be there twice. So every plan
 that wrote rows must compute the columns of the filter in the same way as the current script. Otherwise the filter must
-cover all rows. Then, or if the column of the slices may have other values than before, the pipeline may not commit a
-batch with other steps until the backfill has ended.
+cover all rows. In that case, and also if the column of the slices may have other values than before, the pipeline may
+not commit a batch with other steps until the backfill has ended.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Edges:
     def _expired(self, head: JavaSnapshot | None) -> int | None:
         """The newest snapshot that has expired; None if none has."""
         history = History(self.table, head)
-        return history.expired if list(history) else None
+        return history.expired if list(history) else None  # the iteration sets `history.expired`
 
     def _kept_plans(self) -> list[KeptPlan]:
         texts = [

@@ -73,7 +73,8 @@ class UpsertRepair:
         live: The pipeline, which may be running.
         rows: Computes rows with the current script.
         names: The present and former names of the pipeline.
-        verify: Raises if another process has taken over the backfill.
+        verify: Raises if another process has taken over the backfill, or if the pipeline may be running although the
+            repair keeps it stopped.
     """
 
     plan: Plan
@@ -213,7 +214,7 @@ class UpsertRepair:
         """Rejects an ordered upsert whose state is not in the target alone.
 
         Raises:
-            InputError: The pipeline remembers deleted keys or orders in its checkpoint, or another pipeline upserts
+            InputError: The pipeline remembers deleted keys or orders outside of the target, or another pipeline upserts
                 into the target.
         """
         context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint)

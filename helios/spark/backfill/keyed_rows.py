@@ -81,7 +81,7 @@ class TargetSnapshots:
         if snapshot is None:
             return self._read(None)
         scan = self.table.newScan().useSnapshot(int(snapshot.snapshotId()))
-        if snapshot.schemaId() == self.table.schema().schemaId():  # otherwise the filter binds to other columns
+        if snapshot.schemaId() == self.table.schema().schemaId():  # a filter binds to the columns of the snapshot
             types = {field.name: field.dataType for field in self.schema.fields}
             scan = scan.filter(iceberg_scope_of(self.table, types, scope).within)
         return scope.narrow(self._read(plan_tasks(self.spark, scan)))

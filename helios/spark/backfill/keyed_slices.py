@@ -80,7 +80,7 @@ class UpsertFilterRepair(UpsertRepair):
         """Reads the source up to the pipeline's position. If the mode has deletes, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline may be running although it was kept from it.
+            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
 
         Raises:
             LeaseError: The mode has deletes, and the pipeline is running.
@@ -149,7 +149,7 @@ class UpsertFilterRepair(UpsertRepair):
             if slice.name == CATCH_UP:
                 verify_pipeline_stopped = self._wait_for_batch(stack)
                 if verify_pipeline_stopped is None:
-                    return Conflict(None, 0)
+                    return Conflict(None, 0)  # the user has stopped the backfill, so there is no other attempt
 
                 def verify() -> None:
                     self.verify()
@@ -229,8 +229,8 @@ class UpsertFilterRepair(UpsertRepair):
         """Waits until the running batch has ended. If no process runs it any more, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline may be running although it was kept from it. None if
-            the user has stopped the backfill.
+            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
+            None if the user has stopped the backfill.
         """
         planned = max(self.live.checkpoint.batches("offsets"), default=-1)
         noted = False

@@ -53,7 +53,8 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
 
     Args:
         plan: The pipeline.
-        reads: The checkpoint of the pipeline, and the current states of the sources that are not followed.
+        reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and the
+            pipeline's last batch if a newer one would end the backfill.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():

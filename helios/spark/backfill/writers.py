@@ -90,7 +90,7 @@ class TargetRows:
             return None
         within = filters.expression(self._spark, self._table, self._name.sql, [condition])
         scan = self._table.newScan().useSnapshot(int(snapshot.snapshotId()))
-        same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # a filter binds to the table's columns
+        same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # a filter binds to the snapshot's columns
         tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and same_schema else scan)
         if not tasks.size():
             return None

@@ -179,7 +179,7 @@ class Checkpoint:
         self.files.write("helios/identity.json", identity.as_json())
 
     def keep_plan(self, plan: Plan, *, of_run: bool = True) -> None:
-        """Stores the plan of a starting run, or of a replay, unless it is stored already.
+        """Stores the plan of a starting run, of a replay or of a backfill, unless it is stored already.
 
         Args:
             plan: The plan.

@@ -241,7 +241,8 @@ class HadoopFiles(SmallFiles):
         stream.write(text.encode())
         stream.close()
         self._fs.delete(self._path_of(checksum(name)), False)  # a checksum that Spark wrote does not match the new text
-        if not self._fs.rename(draft, target):  # HDFS and ADLS do not rename onto a file
+        # HDFS and ADLS do not rename onto a file. There, a reader finds no file between the next two calls.
+        if not self._fs.rename(draft, target):
             self._fs.delete(target, False)
             self.rename(new, name)
 

@@ -54,7 +54,7 @@ OUTAGE_MESSAGES = re.compile(
 """Messages of a service that does not answer, in exceptions of other classes."""
 
 OUTAGE_DIAGNOSES = ("dns", "refused", "unreachable", "connect timeout", "timeout", "reset", "away")
-"""The diagnoses of `helios.catalog.diagnosis` by which a service does not answer a Python client."""
+"""The diagnoses of `helios.catalog.diagnosis` which say that a service does not answer a Python client."""
 
 WORKER_ERROR = re.compile(r"PythonException|from the Python worker")
 WORKER_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<message>\S.*)")
