@@ -21,7 +21,8 @@ class SparkVersion:
     Attributes:
         connector_table: Creates the table that Spark reads and writes, from an Iceberg table and a branch (None for
             main). The Iceberg table may be a Python object that implements the Java interface.
-        staged_table: Creates the table that reads the scan tasks that are staged under an id; may add read options.
+        staged_table: Creates the table that reads the scan tasks that are staged under an id. Its last argument is the
+            map of the read options, to which it may add one.
         relation: Creates a relation from a connector table and read options.
         pins_scans: Whether scans of a table that Python implements must be pinned to a snapshot.
         streams: Returns the Java package of Spark's stream execution, with the plans of streams and the logs of files.

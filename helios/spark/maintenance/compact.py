@@ -51,7 +51,7 @@ NO_LIMIT = 1 << 50
 MAX_CONFLICTS = 3
 """The number of conflicts after which a compaction gives up."""
 SEARCHED_COMMITS = 100
-"""How many of the newest commits are searched for updates and deletes of rows."""
+"""How many of the newest commits are searched for one that changed or deleted rows: see `_changes_rows`."""
 SEVERAL_COMMITS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
 """The options of a compaction in several commits."""
 
@@ -161,9 +161,9 @@ def compact(
     branch: str | None = None,
     max_bytes: int | None = None,
 ) -> Compaction:
-    """Rewrites small data files until the number of files is near size / target; then delete files and manifests.
+    """Rewrites small data files, so that the number of files comes near size / target.
 
-    Delete files and manifests are rewritten only on main.
+    On main, it then also rewrites position delete files, and manifests if there are many.
 
     Args:
         spark: A session with the table's catalog.

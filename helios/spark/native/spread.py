@@ -79,6 +79,11 @@ def last_partitions(table: JavaTable) -> int:
 def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
     """Refuses a batch whose tasks would write many more files than Spark would.
 
+    Args:
+        shares: The input files of each task.
+        target: The table that is written.
+        partitions: The number of partitions that the batch is expected to have.
+
     Raises:
         NotNative: The tasks would write too many files.
     """

@@ -89,7 +89,7 @@ def empty_target(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry:
     The caller has checked the table's history: a commit of another writer since then makes this commit fail.
 
     Args:
-        ledger: The record of the new checkpoint.
+        ledger: The pipeline's ledger in the target, for the new checkpoint.
         claim: The new record, still without the snapshot of the delete.
         pipelines: The present and former names of the pipeline; the records under former names are removed.
         retry: How often the commit is tried again.

@@ -139,7 +139,7 @@ class _Move:
 
 
 def _planned_move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
-    """The planned move of a pipeline's checkpoint; None if its location does not depend on the table's name.
+    """The planned move of a pipeline's checkpoint; None if the pipeline has none at the location that its name gives.
 
     Raises:
         InputError: The new location has a checkpoint already.

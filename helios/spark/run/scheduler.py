@@ -1,4 +1,4 @@
-"""Runs several pipelines in one session, in the order of their tables, until they end or are stopped."""
+"""Runs several pipelines in one session, each once the tables that it reads are ready, until all end or are stopped."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class Runner:
         return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a writer's table is ready for a reader: not emptied any more, and complete for a bounded read."""
+        """True if a reader may start: its writer runs, and so has emptied the table if it refills it, or has ended.
+
+        A reader that reads once waits for more: for the complete table, or for one batch of a writer without end.
+        """
         if self._ended(writer):
             return True
         if reader.plan.streaming and not self.once:
@@ -95,7 +98,7 @@ class Runner:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """True for the first of the waiting pipelines, if all of them wait for each other's targets."""
+        """True for the first waiting pipeline, if nothing runs and all that wait do so for each other's targets."""
         return (
             not any(r.active for r in self.runs)
             and run is self._waiting[0]

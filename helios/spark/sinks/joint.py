@@ -47,7 +47,7 @@ MakeLastChange = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
 
 @dataclass(frozen=True)
 class _WrittenChange:
-    """A change that is written into a transaction, with the new snapshots and the data files that Spark has written."""
+    """A change that is written into a transaction, with its snapshots, newest first, and the files that Spark wrote."""
 
     change: Change
     pending: Transaction
