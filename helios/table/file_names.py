@@ -63,7 +63,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         glob: Parts of a path with `*`, `?`, `[a-z]`, `[^a]`, `{a,b}` or `\\` before a literal character.
 
     Raises:
-        re.error: A brace is not closed.
+        re.error: A brace has no partner, or the characters in brackets are not a class.
 
     Examples:
         >>> pattern = glob_pattern("{eu,us}/day=202?-*/[!x]*.csv")

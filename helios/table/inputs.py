@@ -71,6 +71,7 @@ def recorded_input(entry: Mapping[str, Any], look: SnapshotLookup) -> Input:
     table = str(entry.get("uuid") or entry.get("source"))
     to, after = entry.get("snapshot", entry.get("to")), entry.get("after")
     if isinstance(to, int) and ("after" in entry or "to" in entry):
+        # A range that begins with the state of the table counts from the table's first snapshot.
         start = point(after) if isinstance(after, int) and entry.get("state") is None else None
         return Range(table, start, point(to))
     if "snapshot" in entry:

@@ -232,7 +232,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
 
 
 def _readable_record(metadata: TableMetadata, pipeline: str) -> Record | None:
-    """The record of a pipeline; None if it is missing, or damaged: `records` reports that."""
+    """The record of a pipeline; None if it is missing or unreadable. (`records` refuses an unreadable one.)"""
     key = LEDGER + pipeline
     try:
         return parse(metadata.properties.get(key, ""), key, "")

@@ -16,7 +16,7 @@ from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of
 
 Position: TypeAlias = Mapping[str, Any]
-"""The position up to which a source is read, as JSON values."""
+"""The position up to which a source is read, or what a batch has read from all its sources; as JSON values."""
 
 
 SNAPSHOT = "snapshot"

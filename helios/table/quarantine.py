@@ -29,11 +29,12 @@ def is_quarantine(table: Table) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The rows of one pipeline that failed in one step for one reason.
+    """The rows of one pipeline that one step rejected for one reason.
 
     Attributes:
         pipeline: The pipeline.
-        step: The expectation that failed; empty for a null key or a route.
+        step: The text of the step, or the option of the source, that rejected the rows; empty for an invalid key or
+            route.
         reason: The reason why the rows were rejected.
         rows: The number of rows.
         batches: The numbers of the batches with these rows, ascending.

@@ -53,7 +53,8 @@ class Rollback:
     Attributes:
         snapshot: The snapshot of main now.
         former: The snapshot of main before.
-        pipelines: The Helios pipelines whose last batch is no longer in main: their next run stops with an error.
+        pipelines: The Helios pipelines, and the names of their replays and backfills, whose last commit is no longer in
+            main. The next run of such a pipeline, or of one with such a replay, stops with an error.
     """
 
     snapshot: Snapshot
@@ -135,7 +136,7 @@ def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
 
 
 def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
-    """The pipelines whose last batch is no longer in main after a rollback. Their next run stops."""
+    """The pipelines, replays and backfills whose last commit is no longer in main after a rollback."""
     lost_ids = set(ancestors(metadata, former)) - set(ancestors(metadata, to))
     sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
     behind = []

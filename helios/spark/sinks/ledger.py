@@ -87,7 +87,7 @@ class Ledger:
         """The pipeline's record from the table properties, or from the newest stamped ancestor if the property is lost.
 
         Raises:
-            LedgerError: The record is newer than this code, or the history cannot prove that there is none.
+            LedgerError: The record is damaged, or newer than this code.
         """
         self.table.refresh()
         text = self.table.properties().get(self.key)
@@ -113,7 +113,7 @@ class Ledger:
     # looking up a batch
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch, given its inputs."""
+        """The number of a batch pipeline's next batch. Here it is always new; `AppendLedger` compares the inputs."""
         record = self.last()
         return record.batch + 1 if record is not None else 0
 

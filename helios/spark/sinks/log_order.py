@@ -56,10 +56,10 @@ def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     snapshot = F.when(order[EPOCH].isNotNull(), snapshot_position)
     snapshots = F.collect_list(snapshot).over(Window.partitionBy(*map(quoted, keys)))
 
-    def before(change: Column) -> Column:
+    def before(record: Column) -> Column:
         """True if a snapshot record comes before the change: by offset in one partition, by time across partitions."""
-        same = change["partition"] == order["partition"]
-        return F.when(same, change["offset"] <= order["offset"]).otherwise(change[EPOCH] <= order["time"])
+        same = record["partition"] == order["partition"]
+        return F.when(same, record["offset"] <= order["offset"]).otherwise(record[EPOCH] <= order["time"])
 
     epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda snapshot: snapshot[EPOCH]))
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))

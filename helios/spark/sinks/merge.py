@@ -325,6 +325,7 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
     deduplicated = every.withColumn(RANK, F.row_number().over(new_first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
     ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
-    # Versions whose end has not changed are left out, and deletes too: a delete ends a version, but is no version.
+    # Versions whose end has not changed are left out, and so are the known deletes: they end versions, but are none.
+    # A delete of the batch stays, since it may delete the version that begins at its time.
     changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
     return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

@@ -37,7 +37,7 @@ class OutputSink(protocol.Sink):
     that is not met, fails the batch before any delivery.
 
     Args:
-        context: The pipeline.
+        context: What the sinks of the run share.
         planned: The last batch that an earlier process may have run; -1 for none.
     """
 

@@ -86,7 +86,7 @@ class QuarantineSink(Sink):
     # writing
 
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
-        """Writes the rejected rows of a batch, once; returns the number of rows that this call added.
+        """Writes the rejected rows of a batch, once; returns by how many they exceed those that are reported already.
 
         Rows that an earlier script rejected from the same batch are replaced: the target does not have the batch yet.
 

@@ -151,7 +151,7 @@ class RoutedSink(ManyTables):
                 return  # the filter names a column that only the tables have
 
     def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """Opens the tables and yields each with its rows. Existing tables come first, as they may reject their rows."""
+        """Opens all tables, existing ones first, as they may reject their rows; then returns each with its rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
         new = {value: self._name(value) for value in values if value not in self._sinks}
         loaded = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}

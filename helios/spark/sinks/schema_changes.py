@@ -106,9 +106,9 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     if before is not None:
         restored, before = _restored(schemas, before)
         known = _Schema(before.columns, before.since, before.since)
-        same = list(before.columns.items())
+        known_columns = list(before.columns.items())
         # A different schema at older positions was sent again. What it changed was reported before.
-        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
+        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == known_columns] + [known]
         taken.update(before.taken)
     if not schemas:
         return SchemaChange()
@@ -124,7 +124,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     retyped = dict.fromkeys(change for a, b in pairs for change in _retyped(a, b))
     # All changes after this position have the newest schema, except older changes that are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
-    if before is not None and list(newest.columns.items()) == same and not (lost or returned):
+    if before is not None and list(newest.columns.items()) == known_columns and not (lost or returned):
         since = before.since
     kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
     last = NewestSchema(dict(newest.columns), since, kept, tuple(sorted(taken)))

@@ -78,8 +78,8 @@ def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, 
         to: The batch's last snapshot.
     """
     step = view.aggregate
-    steps = _before_aggregate(changed.drop(*CHANGE_COLUMNS), view)
-    changed_groups = steps.groupBy(*map(F.expr, step.by)).agg(F.count(F.lit(1)).alias("__helios_n")).drop("__helios_n")
+    rows = _before_aggregate(changed.drop(*CHANGE_COLUMNS), view)
+    changed_groups = rows.groupBy(*map(F.expr, step.by)).agg(F.count(F.lit(1)).alias("__helios_n")).drop("__helios_n")
     names = changed_groups.columns
     keys = [f"__helios_k{i}" for i in range(len(names))]
     changed_groups = changed_groups.toDF(*keys).localCheckpoint()  # used twice below; the changes are read once
@@ -113,7 +113,7 @@ def _after_aggregate(df: DataFrame, view: View) -> DataFrame:
 
 
 def _keys_match(left: list[Column], right: list[str]) -> Column:
-    return reduce(Column.__and__, [name.eqNullSafe(F.col(other)) for name, other in zip(left, right, strict=True)])
+    return reduce(Column.__and__, [key.eqNullSafe(F.col(other)) for key, other in zip(left, right, strict=True)])
 
 
 def _refuse_other_flow(flow: Flow) -> DataFrame:
