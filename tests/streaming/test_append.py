@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import date
 from typing import Any
 
@@ -232,3 +233,11 @@ def test_an_overwrite_under_a_running_pipeline_stops_it(world: Any) -> None:
     with pytest.raises(RunError, match=r"is an? (overwrite|delete) commit"):
         run.await_termination(60)
     assert world.spark.streams.active == []
+
+
+def test_rows_of_dicts_go_by_the_names_of_their_schema(world: Any) -> None:
+    rows = [{"last": "x", "first": "y"}, {"FIRST": "z"}]
+    world.run(Memory.source(rows, schema="first string, last string") >> world.sink("a.named"))
+    assert world.rows("a.named", "first", "last") == Counter({("y", "x"): 1, ("z", None): 1})
+    with pytest.raises(InputError, match="have the key 'lst', and schema= does not"):
+        world.run(Memory.source([{"lst": "x"}], schema="first string, last string") >> world.sink("a.named"))

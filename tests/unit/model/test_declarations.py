@@ -402,3 +402,9 @@ def test_a_cross_join_takes_no_columns() -> None:
 
 def test_another_separator_of_a_tsv() -> None:
     assert Files.source("x.tsv").option(delimiter=";").reader_options().get("sep") is None
+
+
+def test_readers_of_a_generator_are_kept() -> None:
+    kept = SINK.maintain(expire="7d", readers=(path for path in ["/a", "/b"])).maintenance  # type: ignore[arg-type]
+    assert kept is not None
+    assert kept.readers == ("/a", "/b")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from helios import Webhook
+from helios.errors import DeclarationError
 from helios.model.values import Secret
 from helios.sources.webhook.signatures import Refused, github, key_of, standard
 
@@ -92,3 +96,15 @@ def test_githubs_own_example() -> None:
 def test_a_secret_that_is_not_base64() -> None:
     with pytest.raises(ValueError, match="must continue in base64"):
         key_of(Secret("whsec_not base64"))
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", Secret(""), Secret("whsec_"), ["x", Secret("")]])
+def test_an_empty_secret_is_refused(secret: Any) -> None:
+    with pytest.raises(DeclarationError, match="the secret is empty"):
+        Webhook.source("/o", secret=secret, schema="id long")
+
+
+def test_each_path_has_a_folder_beside_the_others() -> None:
+    one, below = (Path(str(Webhook.source(path, secret="x", schema="id long").folder)) for path in ("/o", "/o/eu"))
+    assert one.parent == below.parent
+    assert one != below

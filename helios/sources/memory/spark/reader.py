@@ -39,7 +39,6 @@ class MemoryReader(SpanSource):
             return source.rows
         declared = StructType.fromDDL(source.declared_schema)
         names = declared.names if isinstance(declared, StructType) else []
-        given = {name.lower(): index for index, name in enumerate(source.columns)}
         unknown = [name for name in source.columns if name.lower() not in {name.lower() for name in names}]
         if unknown:
             raise InputError(
@@ -47,8 +46,12 @@ class MemoryReader(SpanSource):
                 f"{near_miss(unknown[0], names)}",
                 where=source.origin,
             )
-        indexes = [given.get(name.lower()) for name in names]
-        return [tuple(None if index is None else row[index] for index in indexes) for row in source.rows]
+        # Mappings may spell a key differently, and then each has a value in another place.
+        spelled = [[i for i, key in enumerate(source.columns) if key.lower() == name.lower()] for name in names]
+        return [
+            tuple(next((row[i] for i in places if row[i] is not None), None) for places in spelled)
+            for row in source.rows
+        ]
 
     @override
     def current(self) -> Span:
