@@ -92,9 +92,8 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    Where a column that the table requires may be null in the stream, `full` makes the column optional, and `strict`
-    stops if that is known before the run (`Field.nullable` is True). Otherwise the column stays required, as does an
-    identifier column under `full`: Spark fails a batch with a null before it commits.
+    If a required column may be null in the stream (`Field.nullable`), `strict` stops and `full` makes the column
+    optional. Else, and for an identifier column, it stays required: Spark fails a batch with a null before it commits.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
