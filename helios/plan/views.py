@@ -15,13 +15,10 @@ from helios.model.columns import CHANGE_COLUMNS
 from helios.model.flow import Pipeline, flows
 from helios.model.sink import IcebergSink
 from helios.model.step import Step, Traits, step_kinds
-from helios.plan.typing.aggregates import group_columns, stateful_steps
+from helios.plan.typing.aggregates import changed_columns, group_columns, stateful_steps
 from helios.steps.aggregate import Aggregate
-from helios.steps.cast import Cast
-from helios.steps.drop import Drop
 from helios.steps.rename import Rename
 from helios.steps.select import Select
-from helios.steps.with_columns import WithColumns
 
 _CHANGE_COLUMN = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
 _TEXT_LITERAL = re.compile(r"'[^']*'")
@@ -189,18 +186,9 @@ def _final_names(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, .
             if not star and any(name.lower() not in selected for name in names):
                 return None
             names = [selected.get(name.lower(), name) for name in names]
-        elif {name.lower() for name in _changed_columns(step)} & {name.lower() for name in names}:
+        elif {name.lower() for name in changed_columns(step)} & {name.lower() for name in names}:
             return None
     return tuple(names)
-
-
-def _changed_columns(step: Step) -> Sequence[str]:
-    """The columns that a step changes or drops."""
-    if isinstance(step, Drop):
-        return step.columns
-    if isinstance(step, WithColumns):
-        return [name for name, _ in step.columns]
-    return [name for name, _ in step.types] if isinstance(step, Cast) else []
 
 
 def _selected_column(text: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from helios.plan.typing.scope import Node, Scope
 from helios.steps.aggregate import Aggregate
 from helios.steps.cast import Cast
 from helios.steps.dedupe import Dedupe
+from helios.steps.drop import Drop
 from helios.steps.join import Join
 from helios.steps.rename import Rename
 from helios.steps.select import Select
@@ -78,11 +79,18 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
             if set(map(str.lower, names)) & (_computed_names(step) - aliases.keys()):
                 return ()
             names = tuple(aliases.get(name.lower(), name) for name in names)
-        elif isinstance(step, (WithColumns, Cast)):
-            changed = step.columns if isinstance(step, WithColumns) else step.types
-            if {name.lower() for name, _ in changed} & set(map(str.lower, names)):
-                return ()
+        elif set(map(str.lower, changed_columns(step))) & set(map(str.lower, names)):
+            return ()
     return names or ()
+
+
+def changed_columns(step: Step) -> Sequence[str]:
+    """The columns that a step changes or drops; those of a select are not told."""
+    if isinstance(step, Drop):
+        return step.columns
+    if isinstance(step, WithColumns):
+        return [name for name, _ in step.columns]
+    return [name for name, _ in step.types] if isinstance(step, Cast) else []
 
 
 def _computed_names(step: Select) -> set[str]:

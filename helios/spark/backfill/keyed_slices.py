@@ -31,7 +31,7 @@ from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.notes import Notes
 from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
-from helios.spark.backfill.slices import CATCH_UP, Slice, slice_of, slices_of
+from helios.spark.backfill.slices import CATCH_UP, Slice, commits_since, slice_of, slices_of
 from helios.spark.backfill.writers import TargetRows
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg import tables
@@ -41,7 +41,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.sinks import merge
 from helios.spark.sinks.options import Conflict
 from helios.table.commits import SLICE
-from helios.table.refs import BACKFILL, REPLAY
+from helios.table.refs import REPLAY
 
 LOOK_AGAIN = 0.5
 """Seconds between two checks whether a running batch has ended."""
@@ -272,13 +272,8 @@ class UpsertFilterRepair(UpsertRepair):
         Raises:
             InputError: Some of them may have expired. The next run then starts over.
         """
-        backfill_names = {f"{name}{BACKFILL}" for name in self.names}
-        history, began = History(self.target, self.seen), slice.condition.rpartition(" ")[2]
-        for snapshot in history:
-            if str(snapshot.snapshotId()) == began:
-                return
-            if snapshot.summary().get("helios.pipeline") in backfill_names:
-                yield snapshot
+        history = History(self.target, self.seen)
+        yield from commits_since(slice, history, self.names)
         if history.expired is not None:
             self.notes.end()
             raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -10,7 +10,10 @@ from pyspark.sql import functions as F
 
 from helios.errors import InputError
 from helios.plan.backfills import Cut
+from helios.spark.iceberg.history import History
 from helios.spark.jvm.sql import literal, quoted
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.table.refs import BACKFILL
 
 CATCH_UP = "rows that came meanwhile"
 """The name of the last slice of an ordered upsert. Its condition names the target's snapshot at the start."""
@@ -137,3 +140,19 @@ def _time(kind: str, moment: str) -> str:
     if kind == "date":
         return f"DATE '{moment.partition(' ')[0]}'"
     return f"TIMESTAMP_NTZ '{moment}'" if kind == "timestamp_ntz" else f"TIMESTAMP '{moment}Z'"
+
+
+def commits_since(catch_up: Slice, history: History, names: Iterable[str]) -> Iterator[JavaSnapshot]:
+    """The commits of a pipeline's backfills since the snapshot that a catch-up slice names, newest first.
+
+    Args:
+        catch_up: The slice.
+        history: The history of the target. Its `expired` is set if further commits may have expired.
+        names: The names of the pipeline.
+    """
+    backfill_names, began = {f"{name}{BACKFILL}" for name in names}, catch_up.condition.rpartition(" ")[2]
+    for snapshot in history:
+        if str(snapshot.snapshotId()) == began:
+            return
+        if snapshot.summary().get("helios.pipeline") in backfill_names:
+            yield snapshot

@@ -13,7 +13,7 @@ from pathlib import Path
 from helios.errors import InputError, LeaseError, LedgerError
 from helios.plan.nodes import Plan
 from helios.spark.backfill.notes import Notes, State
-from helios.spark.backfill.slices import CATCH_UP, Slice
+from helios.spark.backfill.slices import CATCH_UP, Slice, commits_since
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -146,14 +146,8 @@ class BackfillStart:
         which the stopped one has taken over.
         """
         self.table.refresh()
-        backfill_names = {f"{name}{BACKFILL}" for name in self.names}
-        history, began = History(self.table, self.ledger("").head()), catch_up.condition.rpartition(" ")[2]
-        for snapshot in history:
-            if str(snapshot.snapshotId()) == began:
-                return False
-            if snapshot.summary().get("helios.pipeline") in backfill_names:
-                return True
-        return history.expired is not None
+        history = History(self.table, self.ledger("").head())
+        return next(commits_since(catch_up, history, self.names), None) is not None or history.expired is not None
 
 
 def _options(ask: Mapping[str, object]) -> str:
