@@ -8,7 +8,7 @@ import pytest
 
 from helios.plan.native.literals import _decimal
 
-pytestmark = pytest.mark.promise("native")
+pytestmark = pytest.mark.promise("engine")
 
 
 @pytest.mark.parametrize(
