@@ -146,7 +146,9 @@ def target_tables(plan: Plan) -> Iterator[Table]:
     namespace = within.rpartition(".")[0]
     prefix = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
-        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(prefix))
+        known = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
+        names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != known]
+        yield from (catalog.load(name) for name in names)
 
 
 def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[list[Status], int, list[HeliosError]]:

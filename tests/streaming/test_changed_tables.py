@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helios import Files, bucket, expect, join
+from helios import Files, bucket, expect, join, rename
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, RunError
 from helios.spark.sinks.ledger import Ledger
 from tests.suite.deaths import dies_at, dies_before_commit
@@ -129,6 +129,30 @@ def test_a_batch_is_not_finished_from_another_state_of_what_it_was_joined_with(w
     with pytest.raises(LedgerError, match=r"a part of batch 1 is written, and .*, which the batch joins, has"):
         world.run(pipeline)
     assert world.ids("a.t_A") + world.ids("a.t_B") == before
+
+
+@pytest.mark.promise("joins")
+def test_a_planned_batch_runs_with_the_joins_of_the_present_script(world: Any) -> None:
+    for name in ("one", "two"):
+        world.fill(f"a.{name}", range(20), c=f"'{name}'")
+    world.sql("CREATE TABLE local.a.empty (id bigint, c string) USING iceberg")
+    followed = world.source("a.s").incremental(poll=1)
+
+    def joined(*names: str) -> Any:
+        steps = followed
+        for name in names:
+            steps = steps >> join(world.source(f"a.{name}") >> rename({"c": name}), on="id", how="left")
+        return steps >> world.sink("a.t").evolve("add").exactly_once()
+
+    for n, (before, after) in enumerate([((), ("one",)), (("empty",), ("two",)), (("one", "two"), ("two",))]):
+        ids = range(5 * n, 5 * n + 5)
+        world.fill("a.s", ids)
+        with dies_at(Ledger, "commit"):
+            world.run(joined(*before))
+        world.run(joined(*after))
+        assert world.rows("a.t", "id", after[0]) & Counter((id, after[0]) for id in ids) == Counter(
+            (id, after[0]) for id in ids
+        )
 
 
 @pytest.mark.parametrize("swapped", [True, False])

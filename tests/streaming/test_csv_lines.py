@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from helios import Files, select
+from helios import Files, cast, col, select, union
 from helios.errors import InputError, RunError
 from helios.sources.files.declare import FilesSource
 from tests.streaming.landing import land, read
@@ -203,6 +203,13 @@ def test_values_are_written_as_options_say(world: Any) -> None:
     [(day, at, x, n)] = rows
     assert (str(day), at.strftime("%Y-%m-%d %H:%M"), math.isnan(x), n) == ("2026-12-24", "2026-12-24 18:30", True, None)
     assert aside == [("2026-12-24;24/12/2026 18:30;1;2", "the row does not parse")]
+
+
+def test_two_sources_of_one_path_have_the_columns_of_their_own_options(world: Any) -> None:
+    source = Files.source(str(land(world.folder / "in", "a.csv", "id,v\n1,x\n2,3\n")), "csv")
+    texts = source >> select("v")
+    numbers = source.option(nullValue="x") >> select((col("v") + 1).alias("v")) >> cast(v="string")
+    assert read(world, union(texts, numbers)) == ({("x",): 1, ("3",): 1, (None,): 1, ("4",): 1}, [])
 
 
 WRITTEN: dict[str, tuple[dict[str, str], str, dict[str, str], tuple[str, ...]]] = {

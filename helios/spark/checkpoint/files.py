@@ -367,8 +367,9 @@ class Checkpoint:
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
         """The pins of the joined sources that a batch reads; None if none are recorded for the batch.
 
-        Source N of the plan has the key "N" and the id of its snapshot; the id is None for an empty table. A source
-        without snapshots has the key "state of N", and the JSON of the entry that identifies its content.
+        Source N of the plan has the key "N" and the id of its snapshot, which is None for an empty table, and the key
+        "name of N". A source without snapshots has the key "state of N", and the JSON of the entry that identifies its
+        content.
         """
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None

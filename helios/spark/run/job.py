@@ -167,8 +167,8 @@ class Job:
     def pin(self, batch: Batch, *, begun: bool = False) -> Batch:
         """The batch with its pins: the snapshots of the joined tables.
 
-        A repeated batch gets the same pins. But if the snapshot of one has expired, or if a joined source without
-        snapshots has changed, all pins are new.
+        A repeated batch gets the same pins. But if the snapshot of one has expired, if a joined source without
+        snapshots has changed, or if the script joins another source since, all pins are new.
 
         Args:
             batch: The batch.
@@ -185,12 +185,11 @@ class Job:
             f"state of {i}": source for i, source in joined.items() if not source.pinned and self._makes_several_commits
         }
         states = {key: json.dumps(source.current().entry) for key, source in unpinned.items()}
+        names = {f"name of {key}": source.read_plan.name for key, source in pinned.items()}
         pins = self.checkpoint.pins(batch.number)
         changed: list[str] = []
         if pins is not None:
-            changed += [
-                source.read_plan.name for key, source in pinned.items() if not source.exists(_snapshot(pins[key]))
-            ]
+            changed += [source.read_plan.name for key, source in pinned.items() if not _has_pin(source, key, pins)]
             changed += [unpinned[key].read_plan.name for key, state in states.items() if pins.get(key, state) != state]
         if changed and begun:
             raise LedgerError(
@@ -203,7 +202,7 @@ class Job:
         if changed:
             self.sink.reopen(batch)  # rows that were rejected with the former state are replaced
         if (pins is None or changed) and (pinned or states):
-            pins = {**{key: source.pin() for key, source in pinned.items()}, **states}
+            pins = {**{key: source.pin() for key, source in pinned.items()}, **names, **states}
             self.checkpoint.pin(batch.number, pins)
         return replace(batch, pins={key: (pins or {})[key] for key in pinned}) if pinned else batch
 
@@ -341,9 +340,13 @@ class Job:
                     self.run.lagging(index, lag)
 
 
-def _snapshot(pin: int | str | None) -> int | None:
-    assert not isinstance(pin, str)  # a string is the state of a source without snapshots
-    return pin
+def _has_pin(source: Source, key: str, pins: Mapping[str, int | str | None]) -> bool:
+    """True if the pins have one of this source; the script may have had another source at this number."""
+    if key not in pins:
+        return False
+    pin, name = pins[key], source.read_plan.name
+    assert not isinstance(pin, str)  # only the state of a source without snapshots is a string
+    return source.exists(pin) if pin is not None else pins.get(f"name of {key}", name) == name
 
 
 def _not_none(rows: T | None) -> T:

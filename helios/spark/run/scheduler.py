@@ -77,9 +77,13 @@ class Runner:
         return [run.status() for run in self.runs]
 
     def _ready(self, run: PipelineRun) -> bool:
+        return not self._blockers(run) or self._circular(run)
+
+    def _blockers(self, run: PipelineRun) -> list[PipelineRun]:
+        """The pipelines that write a source of this one, and have to go on before it starts."""
         source_tables = {read.name for read in run.plan.reads if read.table is not None}
         writers = [r for r in self.runs if r is not run and r.plan.write.table.text in source_tables]
-        return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
+        return [writer for writer in writers if not self._table_ready(writer, run)]
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
         """True if a reader may start: its writer runs, and so has emptied the table if it refills it, or has ended.
@@ -98,13 +102,19 @@ class Runner:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """True for the first waiting pipeline, if nothing runs and all that wait do so for each other's targets."""
-        return (
-            not any(r.active for r in self.runs)
-            and run is self._waiting[0]
-            and not any(self._writers_ended(r) for r in self._waiting)
+        """True for the first of several waiting pipelines that wait for each other, and for no other pipeline."""
+        circle = self._waits_for(run)
+        return all(r in self._waiting and run in self._waits_for(r) for r in circle) and run is next(
+            (r for r in self._waiting if r in circle), None
         )
 
-    def _writers_ended(self, run: PipelineRun) -> bool:
-        sources = {read.name for read in run.plan.reads}
-        return all(self._ended(r) for r in self.runs if r is not run and r.plan.write.table.text in sources)
+    def _waits_for(self, run: PipelineRun) -> list[PipelineRun]:
+        """The pipelines for which this one waits, directly or through others."""
+        found: list[PipelineRun] = []
+        beyond = self._blockers(run)
+        while beyond:
+            blocker = beyond.pop()
+            if blocker not in found:
+                found.append(blocker)
+                beyond += self._blockers(blocker) if blocker in self._waiting else []
+        return found

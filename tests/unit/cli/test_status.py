@@ -315,6 +315,18 @@ def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folde
     assert [f["table"] for f in everything] == ["local.shop.t_a", "local.shop.t_b", "local.shop.unrelated"]
 
 
+def test_the_quarantine_of_routed_tables_is_shown_once(cli: Run, catalog: Catalog, folder: Path) -> None:
+    for name in ("shop.raw", "shop.orders_eu", "shop.orders_rejected"):
+        table = catalog.create_table(name, SCHEMA)
+        append(table, pipeline="p", batch=0)
+        remember(table, "p", 0)
+    sink = 'Iceberg.sink("shop.orders").route(by="id").quarantine("shop.orders_rejected")'
+    source = 'Iceberg.source("shop.raw").incremental()'
+    (folder / "p.py").write_text(f'from helios import Iceberg\np = ({source} >> {sink}).named("p")\n')
+    shown = json.loads(cli("status", "p.py", "--json").output)
+    assert [status["table"] for status in shown] == ["local.shop.orders_rejected", "local.shop.orders_eu"]
+
+
 def test_rejected_rows_and_lost_replays_are_told(cli: Run, catalog: Catalog) -> None:
     table = catalog.create_table("shop.t", SCHEMA)
     first = append(table, pipeline="p", batch=0)

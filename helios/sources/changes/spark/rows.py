@@ -135,10 +135,12 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
     """The columns of all versions; the type of a column holds its values of all versions.
 
     Raises:
-        InputError: A column has had several types, and no type holds the values of all.
+        InputError: A column has had several types, and no type holds the values of all; or two columns of a version
+            differ only by case.
     """
     fields: dict[str, StructField] = {}
     for version in versions:
+        _refuse_same_names(version, source)
         for name, kind in version.fields:
             before = fields.get(name.lower())
             common = united(before.dataType, kind.column_type) if before is not None else kind.column_type
@@ -152,6 +154,26 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
                 )
             fields[name.lower()] = StructField(before.name if before is not None else name, common)
     return StructType(list(fields.values()))
+
+
+def _refuse_same_names(version: Version, source: CdcSource, wanted: StructType | None = None) -> None:
+    """Refuses a version with two columns whose names differ only by case, of which Spark would read one.
+
+    Args:
+        version: The version.
+        source: The source.
+        wanted: The columns that are read; by default all.
+    """
+    names: dict[str, str] = {}
+    for name, _ in version.fields:
+        other = names.setdefault(name.lower(), name)
+        if other != name and (wanted is None or name.lower() in by_name(wanted)):
+            raise InputError(
+                f"{source.label()}: the columns {other} and {name} differ only by case, and Spark reads one column "
+                "of such a name.",
+                where=source.origin,
+                fix="rename one of them in the database, or leave it out: Debezium's column.exclude.list.",
+            )
 
 
 def declared_columns(source: CdcSource) -> StructType | None:
@@ -272,6 +294,8 @@ def rows(
     df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
     declared, schema = declared_columns(source), F.col("schema")
     wanted = declared or (columns(table.versions, source) if table.versions else known)
+    for version in table.versions if declared is not None else ():
+        _refuse_same_names(version, source, declared)
     parts = [
         _parsed(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in table.versions
     ]

@@ -36,11 +36,11 @@ class Inferred:
     """The columns that were inferred from files.
 
     Attributes:
-        columns: The columns of each source, by the source's path. Later batches keep these columns and their types.
-        folders: The partition columns of each source, from folders such as `day=2026-01-01`, by the source's path.
-        last: The columns of the files whose columns were inferred last; it has one entry.
+        columns: The columns of each source, by `inferred_key(source)`. Later batches keep them and their types.
+        folders: The partition columns of each source, from folders such as `day=2026-01-01`, by the same key.
+        last: The columns of the files whose columns were inferred last, by the same key and the files: one entry.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)
     folders: dict[str, StructType] = field(default_factory=dict)
-    last: dict[tuple[File, ...], StructType] = field(default_factory=dict)
+    last: dict[tuple[str, tuple[File, ...]], StructType] = field(default_factory=dict)

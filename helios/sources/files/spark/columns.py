@@ -64,6 +64,11 @@ CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
 """The first bytes of compressed files, by their endings."""
 
 
+def inferred_key(source: FilesSource) -> str:
+    """The key of a source in `Inferred`. Two sources of one path may read it with other options or columns."""
+    return json.dumps([source.path, source.format, sorted(source.reader_options().items()), source.declared_schema])
+
+
 class Unreadable(Exception):
     """A file cannot be read. The text of the error is the cause."""
 

@@ -15,6 +15,7 @@ from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.log import FileLog, Known
 from helios.sources.files.spark import rows as file_rows
 from helios.sources.files.spark.changes import refill_error
+from helios.sources.files.spark.columns import inferred_key
 from helios.spark.checkpoint.files import FILES, Checkpoint
 
 
@@ -52,8 +53,8 @@ class KeptColumns:
         self._kept = self._read(checkpoint, source) if source.declared_schema is None else None
         if self._kept is not None:
             columns, folders = self._kept
-            context.inferred.columns.setdefault(source.path, columns)
-            context.inferred.folders.setdefault(source.path, folders)
+            context.inferred.columns.setdefault(inferred_key(source), columns)
+            context.inferred.folders.setdefault(inferred_key(source), folders)
         elif source.declared_schema is None or source.extra == "add":
             return file_rows.schema_of(
                 context, source, files
@@ -67,8 +68,8 @@ class KeptColumns:
 
         It is called when a batch is planned: by then, the pipeline owns the checkpoint.
         """
-        columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
-        folders = context.inferred.folders.get(source.path, StructType())
+        columns, checkpoint = context.inferred.columns.get(inferred_key(source)), context.checkpoint
+        folders = context.inferred.folders.get(inferred_key(source), StructType())
         if columns is None or source.declared_schema is not None or checkpoint is None:
             return
         if self._kept == (columns, folders):

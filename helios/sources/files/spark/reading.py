@@ -16,7 +16,13 @@ from helios.sources.common.spark.types import by_name, castable, nullable, unite
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import partitions
-from helios.sources.files.spark.columns import FileColumns, columns_of, type_conflict_error, unreadable_files_error
+from helios.sources.files.spark.columns import (
+    FileColumns,
+    columns_of,
+    inferred_key,
+    type_conflict_error,
+    unreadable_files_error,
+)
 from helios.sources.files.spark.json_lines import infer_json
 from helios.sources.files.spark.text_lines import refuse_encoding
 from helios.sources.files.spark.text_numbers import infer_csv
@@ -116,11 +122,11 @@ def reading_of(
 
 def _partition_columns(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
     """The partition columns of files. A column keeps its type during a run, unless the target may widen it."""
-    known = by_name(context.inferred.folders.get(source.path, StructType()))
+    known = by_name(context.inferred.folders.get(inferred_key(source), StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
     columns = partitions.columns(source.path, [file.path for file in files])
     fields = [StructField(f.name, _wider(known.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
-    context.inferred.folders[source.path] = StructType(list((known | by_name(StructType(fields))).values()))
+    context.inferred.folders[inferred_key(source)] = StructType(list((known | by_name(StructType(fields))).values()))
     return StructType(fields)
 
 
@@ -152,7 +158,7 @@ def _typed(
     partition_columns: StructType,
 ) -> tuple[Group, ...]:
     """The groups with the types of their columns, inferred if neither the files nor the schema has them."""
-    known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
+    known = by_name(declared or context.inferred.columns.get(inferred_key(source), StructType()))
     if source.format == "json":
         if declared is not None and (source.rescued or source.extra == "ignore" or _fails_at_extra_fields(source)):
             return tuple(replace(group, columns=declared) for group in groups)
@@ -210,13 +216,14 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
 
     For json with a declared schema, plain lines with only declared fields are skipped.
     """
-    if group.files in context.inferred.last:
-        return context.inferred.last[group.files]
+    key = inferred_key(source), group.files
+    if key in context.inferred.last:
+        return context.inferred.last[key]
     if source.format == "json":
         columns = infer_json(context.spark, source, group.files, declared if has_plain_lines(source) else None)
     else:
         columns = infer_csv(context, source, group.files)
-    context.inferred.last = {group.files: columns}
+    context.inferred.last = {key: columns}
     return columns
 
 
@@ -228,7 +235,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
         NotFound: There is no file with columns.
     """
     inferred = not FORMATS[source.format].owns_types
-    known = by_name(context.inferred.columns.get(source.path, StructType()))
+    known = by_name(context.inferred.columns.get(inferred_key(source), StructType()))
     mode = context.plan.write.sink.evolution.mode
     fields = dict(known)
     first_file: dict[str, File] = {}
@@ -260,7 +267,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
         for group in groups:
             _refuse_missing(source, group, columns, "other files have")
     # Later batches also have these columns, at least as nulls, since the steps may use them.
-    context.inferred.columns[source.path] = columns
+    context.inferred.columns[inferred_key(source)] = columns
     return columns
 
 

@@ -17,6 +17,7 @@ from helios.sources.common.spark import rejects
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.types import NUMBERS, nullable
 from helios.sources.files.declare import FilesSource
+from helios.sources.files.spark.columns import inferred_key
 from helios.sources.files.spark.listing import loaded
 from helios.sources.files.spark.text_lines import SKIP_NO_FILE
 from helios.spark.jvm.sql import quoted
@@ -93,7 +94,7 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     changed = [F.min(_changed_text(F.col(quoted(field.name)), field.dataType, not_finite)) for field in numbers]
     row = loaded(context.spark, reader, files).agg(*changed).first()
     examples = {field.name: text for field, text in zip(numbers, row or (), strict=True) if text is not None}
-    if source.path not in context.inferred.columns:
+    if inferred_key(source) not in context.inferred.columns:
         for name, text in examples.items():
             context.observer.noted(
                 f"{source.label()}: {name} is text, as {text!r} would change when read as a number; "
