@@ -14,7 +14,7 @@ from helios.sources.changes.spark.versions import Version
 
 pytestmark = pytest.mark.promise("cdc")
 
-SOURCE: Any = Cdc.debezium(Kafka.source("localhost:1", "db.public.t"))
+SOURCE: Any = Cdc.debezium(Kafka.source("db.public.t"))
 
 
 def version(*names: str) -> Version:
