@@ -209,7 +209,7 @@ def test_two_sources_of_one_path_have_the_columns_of_their_own_options(world: An
     source = Files.source(str(land(world.folder / "in", "a.csv", "id,v\n1,x\n2,3\n")), "csv")
     texts = source >> select("v")
     numbers = source.option(nullValue="x") >> select((col("v") + 1).alias("v")) >> cast(v="string")
-    assert read(world, union(texts, numbers)) == ({("x",): 1, ("3",): 1, (None,): 1, ("4",): 1}, [])
+    assert read(world, texts >> union(numbers)) == ({("x",): 1, ("3",): 1, (None,): 1, ("4",): 1}, [])
 
 
 WRITTEN: dict[str, tuple[dict[str, str], str, dict[str, str], tuple[str, ...]]] = {
