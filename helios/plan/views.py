@@ -178,14 +178,14 @@ def _final_names(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, .
     names = list(groups)
     for step in after:
         if isinstance(step, Rename):
-            renamed = {old.lower(): new for old, new in step.names}
-            names = [renamed.get(name.lower(), name) for name in names]
+            names = [step.renamed(name) for name in names]
         elif isinstance(step, Select):
             selected = dict(pair for text in step.expressions for pair in _selected_column(text))
-            star = any(text.strip() == "*" for text in step.expressions)
-            if not star and any(name.lower() not in selected for name in names):
+            if any(text.strip() == "*" for text in step.expressions):
+                continue  # each column keeps its name; an alias is a copy
+            if any(name.lower() not in selected for name in names):
                 return None
-            names = [selected.get(name.lower(), name) for name in names]
+            names = [selected[name.lower()] for name in names]
         elif {name.lower() for name in changed_columns(step)} & {name.lower() for name in names}:
             return None
     return tuple(names)

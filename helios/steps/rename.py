@@ -18,6 +18,17 @@ class Rename(Step):
 
     names: Pairs
 
+    def renamed(self, name: str) -> str:
+        """The new name of a column. As in Spark, the renames apply in order: a later one sees the new names.
+
+        Examples:
+            >>> Rename(names=(("a", "b"), ("b", "c"))).renamed("A")
+            'c'
+        """
+        for old, new in self.names:
+            name = new if name.lower() == old.lower() else name
+        return name
+
     def text(self) -> str:
         return f"rename({', '.join(f'{old} -> {new}' for old, new in self.names)})"
 

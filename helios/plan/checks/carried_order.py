@@ -43,7 +43,7 @@ def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
     names = tuple(keys)
     for step in steps:
         if isinstance(step, Rename):
-            names = tuple(dict(step.names).get(name, name) for name in names)
+            names = tuple(map(step.renamed, names))
     return names
 
 

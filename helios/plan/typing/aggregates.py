@@ -72,8 +72,11 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
         elif isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)) or step.traits.generates:
             return ()
         elif isinstance(step, Rename):
-            renamed = {old.lower(): new for old, new in step.names}
-            names = tuple(renamed.get(name.lower(), name) for name in names)
+            names = tuple(map(step.renamed, names))
+        elif isinstance(step, Sql):
+            names = _selected_names(step.query, names)
+        elif isinstance(step, Select) and any(text.strip() == "*" for text in step.expressions):
+            continue  # each column keeps its name; an alias is a copy
         elif isinstance(step, Select):
             aliases = {old.lower(): new for text in step.expressions for old, new in _renaming(text)}
             if set(map(str.lower, names)) & (_computed_names(step) - aliases.keys()):
@@ -107,6 +110,8 @@ def group_columns(step: Step) -> tuple[str, ...] | None:
         ('country', 'y')
         >>> group_columns(Sql(query="SELECT country AS c, count(*) AS n FROM input GROUP BY country"))
         ('c',)
+        >>> group_columns(Sql(query="SELECT country, count(*) AS n FROM input GROUP BY ALL"))
+        ('country',)
     """
     if isinstance(step, Sql):
         return _query_groups(step.query)
@@ -148,6 +153,19 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
     if "group" not in query.lower():
         return None  # without importing the parser
     from sqlglot import exp
+
+    node = _outer_select(query)
+    if node is None or node.args.get("group") is None:
+        return None
+    group = node.args["group"]
+    if group.args.get("all"):
+        return tuple(str(item.alias_or_name) for item in node.expressions if not item.find(exp.AggFunc))
+    return tuple(_output_name(key, node.expressions) for key in group.expressions)
+
+
+def _outer_select(query: str) -> Node | None:
+    """The outer SELECT of a query; None if the query is another statement, or cannot be parsed."""
+    from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
 
@@ -155,9 +173,18 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
         (node,) = Spark().parse(query)
     except (SqlglotError, RecursionError, ValueError):
         return None  # `infer` or Spark reports the problem
-    if not isinstance(node, exp.Select) or node.args.get("group") is None:
-        return None
-    return tuple(_output_name(group, node.expressions) for group in node.args["group"].expressions)
+    return node if isinstance(node, exp.Select) else None
+
+
+def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that columns have after a query; empty if it computes other values for one of them."""
+    node = _outer_select(query)
+    aliased = [item for item in node.expressions if item.alias] if node is not None else []
+    plain = {item.this.name.lower(): item.alias for item in aliased if type(item.this).__name__ == "Column"}
+    computed = {item.alias.lower() for item in aliased if type(item.this).__name__ != "Column"}
+    if computed & {name.lower() for name in names}:
+        return ()
+    return names if node is None or node.is_star else tuple(plain.get(name.lower(), name) for name in names)
 
 
 def _output_name(group: Node, items: Sequence[Node]) -> str:

@@ -47,8 +47,7 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
             elif times is not None and isinstance(step, Watermark):
                 times.add(step.column.lower())
             elif times is not None and isinstance(step, Rename):
-                renamed = {old.lower(): new.lower() for old, new in step.names}
-                times = {renamed.get(name, name) for name in times}
+                times = {step.renamed(name).lower() for name in times}
             elif times is not None and isinstance(step, Dedupe) and step.within is None:
                 lacks_time = times.isdisjoint(key.lower() for key in step.keys)
                 if lacks_time:

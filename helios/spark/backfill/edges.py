@@ -51,8 +51,8 @@ def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where:
 def cast_error(error: Exception, where: str) -> InputError | None:
     """The error to raise if Spark failed because a value of the filter cannot be cast; None for any other failure."""
     match = CAST_ERROR.search(str(error))
-    if match is None or match["value"] not in where:
-        return None
+    if match is None or not re.search(f"(['\"]){re.escape(match['value'])}\\1", where):
+        return None  # a cast of the script failed
     return InputError(
         f"--where ({where}): '{match['value']}' is not of type {match['type'].lower()}.",
         fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",

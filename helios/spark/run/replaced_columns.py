@@ -56,9 +56,9 @@ def _name_after_steps(job: Job, name: str) -> str:
     """The name of a source's column after the `rename` steps."""
     for step in job.plan.declared.stream.steps:
         if isinstance(step, Rename):
-            renamed = {before.lower(): after for before, after in step.names}
             first, dot, field = name.partition(".")
-            name = renamed.get(name.lower()) or renamed.get(first.lower(), first) + dot + field
+            whole = step.renamed(name)
+            name = whole if whole != name else step.renamed(first) + dot + field
     return name
 
 
