@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections.abc import Iterator
 from urllib.parse import quote
 
 SAFE = "_-!.~'()*,;:$&+=/@"
@@ -12,7 +13,7 @@ SAFE = "_-!.~'()*,;:$&+=/@"
 
 GLOB = re.compile(r"[{}\[\]*?\\]")
 """A character with a meaning in globs."""
-HIDDEN = re.compile(r"[._](?!.*=).*|.*\._COPYING_", re.DOTALL)
+HIDDEN = re.compile(r"\..*|_(?!.*=).*|.*\._COPYING_", re.DOTALL)
 """Names that Spark does not list; `_day=1` is a folder of a partition, and is listed."""
 ANY = {"*": "[^/]*", "?": "[^/]"}
 """The regular expressions for the wildcards of a glob."""
@@ -85,12 +86,41 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(pieces), re.DOTALL)
 
 
+def matches(path: str) -> list[str]:
+    """The local files and folders that a path names, by Hadoop's rules: itself if it exists, otherwise as a glob."""
+    if os.path.lexists(path):
+        return [path]
+    root, rest = split_glob(path)
+    try:
+        pattern = glob_pattern(rest)
+    except re.error:
+        return []
+    found: list[str] = []
+    for folder, below, names in os.walk(root) if rest else ():
+        relative = os.path.relpath(folder, root)
+        parts = [] if relative == "." else relative.split(os.sep)
+        found += [os.path.join(folder, n) for n in (*below, *names) if pattern.fullmatch("/".join((*parts, n)))]
+        if len(parts) >= rest.count("/"):
+            below.clear()
+    return sorted(found)
+
+
+def files_below(path: str) -> Iterator[str]:
+    """The local files with rows that a path names, or that are in the folders that it names."""
+    for match in matches(path):
+        if os.path.isfile(match) and is_data(os.path.basename(match)):
+            yield match
+        for folder, below, names in os.walk(match):
+            below[:] = sorted(name for name in below if not is_hidden(name))
+            yield from (os.path.join(folder, name) for name in sorted(names) if is_data(name))
+
+
 def is_hidden(name: str) -> bool:
     """True if Spark lists neither a file of this name nor the contents of a folder of this name.
 
     Examples:
-        >>> [name for name in ("_temporary", ".a.csv", "_day=1", "a.csv._COPYING_", "a.csv") if is_hidden(name)]
-        ['_temporary', '.a.csv', 'a.csv._COPYING_']
+        >>> [name for name in ("_temporary", ".a=1.csv", "_day=1", "a.csv._COPYING_", "a.csv") if is_hidden(name)]
+        ['_temporary', '.a=1.csv', 'a.csv._COPYING_']
     """
     return HIDDEN.fullmatch(name) is not None
 

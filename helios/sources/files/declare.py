@@ -21,7 +21,6 @@ from helios.sources.files.formats import (
     FORMATS,
     ending_of,
     format_of,
-    names_below,
     option_name,
     option_text,
     real_path,
@@ -30,7 +29,7 @@ from helios.sources.files.formats import (
     refuse_without_schema,
 )
 from helios.sources.files.option_values import check_value
-from helios.table.file_names import overlap
+from helios.table.file_names import files_below, overlap
 
 if TYPE_CHECKING:
     from helios.catalog.storage import Storage
@@ -389,12 +388,8 @@ def _inferred_format(path: str) -> str:
 
 def _first_names(path: str) -> list[str]:
     """The names of the first files of a local folder or glob; none for any other path."""
-    from glob import glob, has_magic
-
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         return []
     local = path.removeprefix("file://").removeprefix("file:")
-    roots = glob(local) if has_magic(local) else [local]
-    visible = (name for root in roots for name in names_below(root) if not name.startswith((".", "_")))
-    return list(islice(visible, MOST_NAMES))
+    return [os.path.basename(file) for file in islice(files_below(local), MOST_NAMES)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from glob import glob, has_magic
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ from helios.plan.typing.types import UNKNOWN, quoted
 from helios.sources.common.describe import declared_columns
 from helios.sources.files.declare import METADATA as FILE_METADATA
 from helios.sources.files.declare import FilesSource
-from helios.table.file_names import overlap
+from helios.table.file_names import files_below, is_glob, matches, overlap, split_glob
 
 MOST_FOOTERS = 1000
 """The most footers that a check reads. The columns of larger folders are known only when the pipeline runs."""
@@ -43,12 +42,11 @@ def parquet_columns(path: str) -> Schema | None:
         many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
-    files = list(islice(_files(folder), MOST_FOOTERS + 1)) if folder is not None else []
+    files = list(islice(files_below(folder), MOST_FOOTERS + 1)) if folder is not None else []
     if not files or len(files) > MOST_FOOTERS:
         return None
-    above = folder or ""
-    while has_magic(above):
-        above = os.path.dirname(above)
+    assert folder is not None
+    above = folder if os.path.lexists(folder) else split_glob(folder)[0]
     if any("=" in os.path.relpath(os.path.dirname(file) or ".", above) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor
@@ -72,11 +70,11 @@ def parquet_columns(path: str) -> Schema | None:
 def missing_path(source: FilesSource) -> NotFound | None:
     """The error for a local path that does not exist, since a run would stop at it; None if the path exists."""
     path = local(source.path)
-    if path is None or os.path.exists(path) or glob(path):
+    if path is None or matches(path):
         return None
     parent, name = os.path.split(path.rstrip("/"))
     siblings = sorted(os.listdir(parent or ".")) if os.path.isdir(parent or ".") else []
-    return nothing_there(source, f" {near_miss(name, siblings)}" if siblings and not has_magic(name) else "")
+    return nothing_there(source, f" {near_miss(name, siblings)}" if siblings and not is_glob(name) else "")
 
 
 def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
@@ -86,16 +84,6 @@ def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
         where=source.origin,
         fix="check the path; if its files arrive later, make the folder.",
     )
-
-
-def _files(path: str) -> Iterator[str]:
-    """The visible files under a path."""
-    for match in sorted(glob(path)):
-        if os.path.isfile(match):
-            yield match
-        for folder, below, names in os.walk(match):
-            below[:] = sorted(name for name in below if not name.startswith((".", "_")))
-            yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith((".", "_")))
 
 
 def place_of(source: FilesSource, context: Context) -> StoreFolder | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -261,11 +261,3 @@ def real_path(path: str) -> str:
     if parts.scheme not in ("", "file"):
         return path
     return os.path.realpath(parts.path if parts.scheme else path)
-
-
-def names_below(root: str) -> Iterator[str]:
-    """The names of the files in a folder and in all folders below it; for a file, its own name."""
-    if os.path.isfile(root):
-        yield os.path.basename(root)
-    for _, _, names in os.walk(root):
-        yield from sorted(names)

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable
 from datetime import date
-from glob import has_magic
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Column
@@ -27,7 +26,7 @@ from helios.errors import InputError
 from helios.sources.common.spark.types import NUMBERS, by_name, united
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.text_numbers import is_canonical
-from helios.table.file_names import encoded
+from helios.table.file_names import encoded, split_glob
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder that stands for null."""
@@ -116,9 +115,9 @@ def _plain(path: str) -> str:
 
 def _below(path: str, file: str) -> str:
     """The part of a file's path that lies below the source's path, or below the part of it that precedes a glob."""
-    parts = path.rstrip("/").split("/")
-    fixed = next((i for i, part in enumerate(parts) if has_magic(part) or "{" in part), len(parts))
-    root = "/".join(parts[:fixed]) + "/"
+    root = path.rstrip("/") + "/"
+    if not file.startswith(root):
+        root = split_glob(path)[0].rstrip("/") + "/"
     if file.startswith(root):
         return file[len(root) :]
     start = file.find(root)
