@@ -237,8 +237,8 @@ def _assigned_names(node: ast.stmt) -> set[str]:
 def _hint(error: Exception) -> str:
     """A hint about an unknown name, or about a call of Spark while the script is loaded; "" without a hint."""
     if isinstance(error, ImportError) and error.name == "helios":
-        missing = str(error).split("'")[1]
-        return near_miss(missing, helios_names())
+        missing = re.match(r"cannot import name '(\w+)'", str(error))
+        return near_miss(missing[1], helios_names()) if missing is not None else ""
     if isinstance(error, NameError) and error.name:
         return near_miss(error.name, helios_names())
     argument = re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))

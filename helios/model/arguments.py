@@ -149,7 +149,16 @@ def count(value: Number, argument: str) -> Number:
 
 def columns_ddl(schema: str | Mapping[str, str] | None) -> str | None:
     """Returns columns as Spark SQL DDL: converts a mapping of names to types, and returns text and None unchanged."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in schema.items()) if isinstance(schema, Mapping) else schema
+    if not isinstance(schema, Mapping):
+        return schema
+    for name, kind in schema.items():
+        if not isinstance(name, str) or not isinstance(kind, str):
+            raise DeclarationError(
+                f"schema={{{name!r}: {kind!r}}}: a column and its type must both be text.",
+                where=caller(),
+                fix='write {"id": "bigint"}.',
+            )
+    return ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
 
 
 def flag(value: bool, call: str) -> bool:

@@ -22,6 +22,14 @@ class PartitionField:
     column: str
     width: int | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column.strip():
+            raise DeclarationError(
+                f"{self.transform}({self.column!r}) needs the name of a column.",
+                where=caller(),
+                fix=f'write {self.transform}({"" if self.width is None else f"{self.width}, "}"column").',
+            )
+
     def __str__(self) -> str:
         if self.transform == "identity":
             return self.column
@@ -98,13 +106,16 @@ def by_name(column: str) -> PartitionField:
 
 
 def _sized(transform: str, size: int, column: str) -> PartitionField:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or not isinstance(column, str):
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MOST_WIDTH:
         raise DeclarationError(
-            f"{transform}({size!r}, {column!r}) needs a positive number, then a column.",
+            f"{transform}({size!r}, {column!r}) needs a number from 1 to {MOST_WIDTH:,}, then a column.",
             where=caller(),
             fix=f'write {transform}(16, "column").',
         )
     return PartitionField(transform, column, size)
 
+
+MOST_WIDTH = 2**31 - 1
+"""Iceberg keeps the number of buckets, and the width of a truncation, as an int."""
 
 TRANSFORMS = {f.__name__: f for f in (identity, year, month, day, hour, bucket, truncate)}

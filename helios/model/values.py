@@ -73,12 +73,20 @@ def duration(value: float | str | timedelta, name: str) -> float:
     elif isinstance(value, str):
         seconds = _parse_duration(value, name)
     else:
-        seconds = float(value)
+        seconds = _as_float(value)
     if not 0 < seconds < float("inf"):
         raise DeclarationError(
             f"{name}={value!r} is not a positive duration.", where=caller(), fix="give a time above zero."
         )
     return seconds
+
+
+def _as_float(value: float | str) -> float:
+    """A number as a float; infinity if it is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
 
 
 def _parse_duration(text: str, name: str) -> float:
@@ -142,7 +150,7 @@ def size(value: int | str, name: str) -> int:
         raise DeclarationError(
             f"{name}={value!r} is not a size.", where=caller(), fix='write it as "128MB", "1GB" or a number of bytes.'
         )
-    number = float(value) if match is None else float(match.group(1))
+    number = _as_float(value if match is None else match.group(1))
     if match is not None and match.group(2):
         unit = match.group(2).lower().replace("ib", "b")
         unit = unit if unit.endswith("b") else f"{unit}b"
@@ -152,7 +160,7 @@ def size(value: int | str, name: str) -> int:
                 f"{name}={value!r}: unknown unit {match.group(2)!r}. {near_miss(match.group(2), known)}", where=caller()
             )
         number *= _BYTES[unit]
-    if number < 1:
+    if not 1 <= number < float("inf"):
         raise DeclarationError(f"{name}={value!r} is not a positive size.", where=caller(), fix="give at least a byte.")
     return int(number)
 

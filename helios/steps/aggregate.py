@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar, NamedTuple
@@ -52,7 +52,7 @@ def aggregate(
     by: SqlText | Sequence[SqlText], columns: Mapping[str, SqlText] | None = None, /, **expressions: SqlText
 ) -> Transform:
     """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
-    keys = (by,) if isinstance(by, (str, Expression)) else tuple(by)
+    keys = tuple(by) if isinstance(by, Iterable) and not isinstance(by, (str, Expression)) else (by,)
     return as_step(
         Aggregate(by=expression_texts(keys, "aggregate"), columns=column_pairs(columns, "aggregate", expressions))
     )

@@ -51,7 +51,9 @@ def expect(conditions: Mapping[str, SqlText], *, on_fail: OnFail = "fail") -> Tr
         DeclarationError: There is no condition, or `on_fail` is unknown.
     """
     if on_fail not in ON_FAIL:
-        raise DeclarationError(f"expect(on_fail={on_fail!r}) is unknown. {near_miss(on_fail, ON_FAIL)}", where=caller())
+        raise DeclarationError(
+            f"expect(on_fail={on_fail!r}) is unknown. {near_miss(str(on_fail), ON_FAIL)}", where=caller()
+        )
     check_mapping(conditions, "expect", '{"positive": "amount > 0"}')
     if not conditions:
         raise DeclarationError(

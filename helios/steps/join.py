@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal, TypeAlias, get_args
@@ -108,7 +108,7 @@ def join(
         DeclarationError: `right` is not a source or stream, or `how` is unknown or does not fit `as_of` or `within`.
     """
     kind = _kind(right, how)
-    keys = (on,) if isinstance(on, str) else tuple(on)
+    keys = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
     _refuse_untimed(kind, as_of, within)
     if not keys and kind != "cross":
         raise DeclarationError("join() needs at least one column in on=.", where=caller())

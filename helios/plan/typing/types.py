@@ -206,7 +206,7 @@ class _Reader:
         if self.accept("("):
             while not sizes or self.accept(","):
                 number = self.take()
-                if not number.isdigit():
+                if not (number.isascii() and number.isdigit()):
                     raise TypeProblem(f"{name} takes numbers, not {number!r}")
                 sizes.append(int(number))
             self.need(")")

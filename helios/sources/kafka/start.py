@@ -47,7 +47,7 @@ def _offsets(given: Mapping[Any, Any]) -> OffsetsByTopic:
     topics = {"": given} if of_one_topic else given
     by_topic: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for topic, offsets in sorted(topics.items(), key=lambda item: str(item[0])):
-        pairs = sorted(offsets.items()) if isinstance(offsets, Mapping) else []
+        pairs = sorted(offsets.items(), key=str) if isinstance(offsets, Mapping) else []
         numbers = [number for pair in pairs for number in pair]
         valid = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
         if not pairs or not valid or not isinstance(topic, str):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from helios.errors import DeclarationError, NotFound, near_miss
-from helios.model.arguments import columns_ddl
+from helios.model.arguments import columns_ddl, shown
 from helios.model.engine import engine
 from helios.model.flow import Source
 from helios.model.output import MEMORY_ROWS, MemorySink, memory_name
@@ -76,6 +76,12 @@ class Memory:
         if _is_frame(rows):
             frame_schema, frame_rows = engine().frame(rows, ddl)
             return MemorySource(columns=(), rows=frame_rows, declared_schema=frame_schema)
+        if not isinstance(rows, Collection) or isinstance(rows, (str, Mapping)):
+            raise DeclarationError(
+                f"Memory.source takes a list of rows, not {shown(rows)[:80]}.",
+                where=caller(),
+                fix='pass rows as dicts, such as [{"id": 1}]; or list(rows).',
+            )
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:
             columns = tuple(dict.fromkeys(name for row in mappings for name in row))

@@ -168,9 +168,19 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: SINK.maintain(compact=True, readers=["/cp"]), "has no effect without expire="),
         (lambda: expect({}), "at least one condition"),
         (lambda: expect({"a": "x > 0"}, on_fail="quarantined"), "Did you mean 'quarantine'"),
-        (lambda: bucket(0, "a"), "needs a positive number"),
-        (lambda: bucket("a", 4), "needs a positive number, then a column"),  # type: ignore[arg-type]
-        (lambda: truncate(-1, "a"), "needs a positive number"),
+        (lambda: bucket(0, "a"), "needs a number from 1"),
+        (lambda: bucket("a", 4), "needs a number from 1 to 2,147,483,647, then a column"),  # type: ignore[arg-type]
+        (lambda: truncate(-1, "a"), "needs a number from 1"),
+        (lambda: bucket(2**31, "a"), "needs a number from 1"),
+        (lambda: day(None), r"day\(None\) needs the name of a column"),  # type: ignore[arg-type]
+        (lambda: expect({"a": "x > 0"}, on_fail=None), r"on_fail=None\) is unknown"),  # type: ignore[arg-type]
+        (lambda: aggregate(None, n="count(*)"), "aggregate takes text, not None"),  # type: ignore[arg-type]
+        (lambda: join(SOURCE, on=None), "join takes text, not None"),  # type: ignore[arg-type]
+        (lambda: Files.source("x.csv").incremental(poll=10**400), "is not a positive duration"),
+        (lambda: SINK.target_file_size("9" * 400), "is not a positive size"),
+        (lambda: SINK.target_file_size(10**400), "is not a positive size"),
+        (lambda: Memory.source(None), "takes a list of rows, not None"),  # type: ignore[arg-type]
+        (lambda: Memory.source([], {"id": int}), "must both be text"),  # type: ignore[dict-item]
         (lambda: Files.source("data/x"), "the format is not clear"),
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),

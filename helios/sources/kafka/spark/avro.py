@@ -64,7 +64,12 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
             where=where,
             fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
-    assert isinstance(data_type, StructType)
+    if not isinstance(data_type, StructType):
+        raise InputError(
+            f"the Avro schema is not that of a record, but of {data_type.simpleString()}.",
+            where=where,
+            fix='read value("bytes"), and decode it in a step of your own.',
+        )
     optional = nullable(data_type)  # a record without a value has nulls in all columns
     assert isinstance(optional, StructType)
     return optional
