@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -194,10 +194,13 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """The problems of partition fields whose column is missing, or has a type that the transform does not take."""
-    problems: list[HeliosError] = []
+    """The problems of partition fields: a column that is missing or has another type, and names that clash."""
+    problems: list[HeliosError] = list(_name_clashes(sink, schema))
     for item in sink.partitioning or ():
         column = schema.get(item.column)
+        root, nested, _ = item.column.partition(".")
+        if column is None and nested and (outer := schema.get(root)) and outer.type.startswith("struct"):
+            continue  # a field of a struct, which Iceberg looks up
         if column is None:
             problems.append(
                 NotFound(
@@ -214,6 +217,33 @@ def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
                 )
             )
     return problems
+
+
+TIMES = ("year", "month", "day", "hour")
+"""The transforms of which Iceberg takes one for a column."""
+
+
+def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
+    """Yields a problem for each partition field that Iceberg refuses beside another field or column."""
+    kinds: dict[tuple[str, str], PartitionField] = {}
+    for item in sink.partitioning or ():
+        kind = "time" if item.transform in TIMES else item.transform
+        other = kinds.setdefault((kind, item.column.lower()), item)
+        taken = schema.get(item.name) if item.transform != "identity" else None
+        if other is not item:
+            yield DeclarationError(
+                f"partition_by({other}, {item}): Iceberg takes one {kind} partition of a column.",
+                where=sink.origin,
+                fix=f"leave {other} out: a filter by a coarser unit finds the partitions of a finer one."
+                if kind == "time"
+                else f"leave {item} out.",
+            )
+        elif taken is not None:
+            yield DeclarationError(
+                f"partition_by({item}): its partition would be called {item.name}, as a column is.",
+                where=sink.origin,
+                fix=f'rename the column first: rename({{"{taken.name}": "..."}}).',
+            )
 
 
 TRANSFORM_TYPES = {

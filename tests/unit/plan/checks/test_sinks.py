@@ -12,6 +12,7 @@ from helios import (
     Iceberg,
     Memory,
     bucket,
+    day,
     dedupe,
     drop,
     expect,
@@ -25,6 +26,7 @@ from helios import (
     where,
     window,
     with_columns,
+    year,
 )
 from helios.model.sink import IcebergSink
 from helios.plan import Context, compile_pipelines
@@ -65,6 +67,7 @@ def test_a_table_that_is_appended_to_what_is_read_of_it(problems: Any, pipeline:
     "pipeline",
     [
         ORDERS >> OLD,
+        ROWS >> SINK.partition_by("s.a"),
         FOLLOWED >> SINK,
         FOLLOWED >> OLD.branch("stage"),
         FOLLOWED >> where("name = 'raw'") >> with_columns(name="'done'") >> OLD,
@@ -147,6 +150,13 @@ def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
         (ROWS >> SINK.route(by="f"), "route(f): double cannot name a table"),
         (ROWS >> SINK.route(by="s"), "route(s): struct<a:int> cannot name a table"),
         (ORDERS >> SINK.merge_sql(BY_ID).route(by="name"), "route() and merge_sql(): "),
+        # partitions
+        (ORDERS >> SINK.partition_by(year("ts"), day("ts")), "partition_by(year(ts), day(ts)): Iceberg takes one time"),
+        (ORDERS >> SINK.partition_by("name", "NAME"), "partition_by(name, NAME): Iceberg takes one identity"),
+        (
+            ORDERS >> with_columns(ts_day="date(ts)") >> SINK.partition_by(day("ts")),
+            "partition_by(day(ts)): its partition would be called ts_day, as a column is",
+        ),
         # order, properties and codecs
         (ORDERS >> SINK.sort_by("tss desc"), "sort_by(tss desc): no column 'tss'. Did you mean 'ts'?"),
         (ORDERS >> SINK.sort_by("lower(name)"), "sort_by(lower(name)): 'lower(name)' is not a column"),
