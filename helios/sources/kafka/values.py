@@ -91,7 +91,7 @@ class Values:
 
     Attributes:
         format: "bytes", "string", "json" or "avro".
-        columns: The columns, as DDL; None if they are known only when the records are read.
+        columns: The columns, as DDL; None until a run knows them: for Avro, and for JSON without a schema.
         avro: The Avro schema, as JSON: the declared one, or that of the registry once it is known; None until then.
         registry: The registry that has the schemas of the values.
         extra: The policy for fields of a value that the schema lacks.
