@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
-STATES_BY_URGENCY = ("failed", "waiting", "running", "started")
+STATES_BY_URGENCY = ("failed", "waiting", "running")
 """The states whose rows are shown first if the terminal has too few lines for all pipelines."""
 RESERVED_LINES = 6
 """The number of lines on the terminal that are not available for rows of the table."""

@@ -65,9 +65,9 @@ class Registry:
         if not valid or parts.username is not None:
             # An address with an @ is not repeated, since it may have a password.
             shown = "registry=" if "@" in url else f"registry={url!r}"
-            why = ": a login in the address would be shown" if parts.username is not None else ""
+            why = "is not the address of a registry" if parts.username is None else "has a login, which would be shown"
             raise DeclarationError(
-                f"{shown} is not the address of a registry{why}.",
+                f"{shown} {why}.",
                 where=caller(),
                 fix='write registry="https://registry:8081", and registry_login=("name", password) for a login.',
             )
