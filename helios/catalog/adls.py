@@ -50,7 +50,7 @@ class Account:
         self.host = f"{self.name}.dfs.{self.suffix}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string that contains the endpoint, for clients without a setting for it; None without one."""
+        """A connection string with the endpoint, for clients that have no setting for it; None without an endpoint."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -198,8 +198,8 @@ ADLS = StorageRow(
     checkpoint_components=("abfs",),
     extra="adls",
     gaps=(
-        "without keys, checkpoints use the machine's managed identity: Hadoop's driver supports no other part of the "
-        "chain",
+        "without a key or signature, checkpoints use the machine's managed identity: Hadoop's driver supports no other "
+        "part of the chain",
         "with `endpoint`, a checkpoint can be stored only if `endpoint` has the form `http://host:port/account`, and "
         "the checkpoint's location begins with abfs:// (or with abfss://, if `endpoint` begins with https://)",
     ),

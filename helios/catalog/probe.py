@@ -86,7 +86,7 @@ def reach(address: str) -> None:
 
 
 def storage_addresses(storage: Storage) -> tuple[str, ...]:
-    """The addresses of a storage's servers; empty if the client knows the address of the cloud itself."""
+    """The addresses of a storage's servers; empty if its client knows the cloud's address."""
     if storage.type == "adls":
         account = Account(storage)
         return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
-STATES_BY_URGENCY = ("failed", "waiting", "running", "started")
+STATES_BY_URGENCY = ("failed", "waiting", "running")
 """The states whose rows are shown first if the terminal has too few lines for all pipelines."""
 RESERVED_LINES = 6
 """The number of lines on the terminal that are not available for rows of the table."""
@@ -128,7 +128,7 @@ class Board:
         self._observed = observed
         self._rows: dict[str, _Row] = {}
         self._lock = threading.Lock()
-        self._lags_read = 0.0
+        self._lags_read_at = 0.0
         self._ended = False
         self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
         self._start = _StartLine(self._console)
@@ -154,7 +154,7 @@ class Board:
             self._rows[event.pipeline].update(event)
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        self._lags_read, self._ended = 0.0, True
+        self._lags_read_at, self._ended = 0.0, True
         self.hide()
         if len(status) == 1:
             self.note(f"{status[0]['pipeline']}  {end_text(status[0])}")
@@ -175,9 +175,9 @@ class Board:
 
     def _update_lags(self) -> None:
         """Updates the lag in the rows from the metrics of the runs, at most once a second."""
-        if time.monotonic() - self._lags_read < 1:
+        if time.monotonic() - self._lags_read_at < 1:
             return
-        self._lags_read = time.monotonic()
+        self._lags_read_at = time.monotonic()
         for run in list(self._observed):
             figures = run.metrics().snapshot()
             with self._lock:

@@ -91,7 +91,7 @@ def _spans_read(commit: Commit) -> list[str]:
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """The lines in which the steps differ from those of the pipeline's previous commit; None if they are the same."""
+    """A diff of the steps to those of the pipeline's previous commit; None if there is none, or with the same steps."""
     previous = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or previous is None or previous.steps == commit.steps:
         return None

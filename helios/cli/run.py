@@ -196,7 +196,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
     """Compiles the pipelines. Returns the plans that can run, and the pipelines with problems, which are reported.
 
     Raises:
-        CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.
+        CheckFailed: No pipeline can run, or `fail_fast` is set and a pipeline has a problem.
     """
     from helios.engine import second_driver_problems
     from helios.plan import compile_each, distinct

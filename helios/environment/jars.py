@@ -168,6 +168,7 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
             missing_jars(wanted, folder),
             folder,
             f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s",
+            fix=f"end that process, then run `{COMMAND}`.",
         ) from None
     except OSError as error:
         raise EnvironmentProblem(
@@ -302,8 +303,13 @@ def _cause_in_log(output: str) -> str:
     return "Ivy named no reason"
 
 
-def _missing_jars_problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+def _missing_jars_problem(
+    missing: Sequence[str],
+    folder: Path,
+    cause: str,
+    fix: str = f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",
+) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Missing jar{'s' if len(missing) > 1 else ''} {', '.join(missing)}: not in the cache {folder}, and {cause}.",
-        fix=f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",
+        fix=fix,
     )

@@ -1,6 +1,7 @@
 """Publishes a branch: moves main to its head, so that main's pipelines continue after the last batch on the branch.
 
-One commit does both. It fails if main, the branch or one of the records has changed since they were read.
+One commit moves main and sets the records of its pipelines. It fails if main, the branch or one of the records has
+changed since they were read.
 
 A pipeline with a name of its own keeps its record, which becomes a record of main. A pipeline that is named after its
 table and branch keeps its record for later batches on the branch, and main's pipeline gets a copy of it. At its next
@@ -139,7 +140,7 @@ def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Rec
     """Refuses a pipeline of the branch if main would lack its rows or its remembered deletes.
 
     Raises:
-        InputError: The branch lacks its last batch, or its deletes are in its checkpoint.
+        InputError: The branch lacks the pipeline's last batch, or the pipeline's deletes are in its checkpoint.
     """
     if record.snapshot is not None:
         landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)

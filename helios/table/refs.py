@@ -139,7 +139,7 @@ def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[st
     """The pipelines, replays and backfills whose last commit is no longer in main after a rollback."""
     lost_ids = set(ancestors(metadata, former)) - set(ancestors(metadata, to))
     sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
-    behind = []
+    losing = []
     for key, text in sorted(metadata.properties.items()):
         if not key.startswith(LEDGER):
             continue
@@ -151,8 +151,8 @@ def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[st
         # An expired snapshot is judged by its sequence number: one above that of `to` is no ancestor of `to`.
         expired = last is not None and last not in sequences
         if last in lost_ids or (expired and sequences[to] < sequence):
-            behind.append(key.removeprefix(LEDGER))
-    return tuple(behind)
+            losing.append(key.removeprefix(LEDGER))
+    return tuple(losing)
 
 
 # through PyIceberg

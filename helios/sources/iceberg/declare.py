@@ -74,7 +74,7 @@ class IcebergSource(Source):
         table: The name of the table.
         catalog: The declared catalog, or its name; None if none is declared.
         start: The declared start of a followed table; None if none is declared.
-        at: The state that is read once, or that is read first if the table is followed; None for the current state.
+        at: The declared state, which is read once, or first if the table is followed; None if none is declared.
         between_points: The range of history that is read instead of a state.
         changed: How row-level changes are read; None if rows are read.
         columns: The columns that are read; all columns if empty.

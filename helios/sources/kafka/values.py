@@ -65,9 +65,9 @@ class Registry:
         if not valid or parts.username is not None:
             # An address with an @ is not repeated, since it may have a password.
             shown = "registry=" if "@" in url else f"registry={url!r}"
-            why = ": a login in the address would be shown" if parts.username is not None else ""
+            why = "is not the address of a registry" if parts.username is None else "has a login, which would be shown"
             raise DeclarationError(
-                f"{shown} is not the address of a registry{why}.",
+                f"{shown} {why}.",
                 where=caller(),
                 fix='write registry="https://registry:8081", and registry_login=("name", password) for a login.',
             )
@@ -91,7 +91,7 @@ class Values:
 
     Attributes:
         format: "bytes", "string", "json" or "avro".
-        columns: The columns, as DDL; None if they are known only when the records are read.
+        columns: The columns, as DDL; None until a run knows them: for Avro, and for JSON without a schema.
         avro: The Avro schema, as JSON: the declared one, or that of the registry once it is known; None until then.
         registry: The registry that has the schemas of the values.
         extra: The policy for fields of a value that the schema lacks.

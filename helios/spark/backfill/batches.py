@@ -88,7 +88,7 @@ def past_batches(
     last_number = max((batch.number for batch in candidates if batch.to == live_position.ends), default=None)
     if last_number is None:
         why = f"{plan.pipeline} has finished batches after its last commit, and it is unknown where each has ended"
-        raise _error(plan, why, "let it commit a batch, and start again.")
+        raise _error(plan, why, "let it commit a batch, then repeat the command.")
     batches = [batch for batch in candidates if batch.number <= last_number]
     counts = [sum(batch.owner == owner for batch in batches) for owner in range(first, len(own_commits))]
     expected_counts = [commit.batch - commit.follows for commit in own_commits[first:]]

@@ -158,7 +158,7 @@ class BatchRows:
         not_computed = [name for name in stored if name.lower() not in computed]
         why, fix = None, "refill the target with `helios run --full-refresh`."
         if self.mode.order_by is not None and (order not in computed or order not in map(str.lower, stored)):
-            why = f"it does not store {self.mode.order_by}, by which the pipeline orders the rows of a key"
+            why = f"the table does not store {self.mode.order_by}, by which the pipeline orders the rows of a key"
         elif not_computed:
             names = ", ".join(not_computed)
             why = f"the script does not compute {names}, whose values a row keeps from commit to commit"

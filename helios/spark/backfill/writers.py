@@ -35,7 +35,7 @@ class TargetRows:
         table: Iceberg's table object.
         name: Its name.
         own: The names under which the pipeline, its replays and its backfills commit.
-        trusts_expired: Whether rows whose commits have expired count as its own.
+        trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         where: The line of the sink.
     """
 
@@ -72,7 +72,7 @@ class TargetRows:
             table: Iceberg's table object.
             names: The present and former names of the pipeline.
             suffixes: Suffixes of these names. Commits under a name with or without one of them are the pipeline's own.
-            trusts_expired: Whether rows whose commits have expired count as its own.
+            trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         """
         own = frozenset(f"{name}{suffix}" for name in names for suffix in ("", *suffixes))
         where = plan.declared.sink.origin

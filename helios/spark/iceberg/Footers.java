@@ -86,15 +86,16 @@ public class Footers implements UDF1 {
       }
       boolean hasFieldIds = ParquetSchemaUtil.hasIds(reader.getFileMetaData().getSchema());
       Map nulls = new HashMap();
-      Map codecs = new HashMap();
+      Map missingCodecs = new HashMap();
       Set uncounted = new HashSet();
       Set dictionaries = new HashSet();
       for (Iterator each = reader.getFooter().getBlocks().iterator(); each.hasNext();) {
         for (Iterator chunks = ((BlockMetaData) each.next()).getColumns().iterator(); chunks.hasNext();) {
           ColumnChunkMetaData chunk = (ColumnChunkMetaData) chunks.next();
           String path = chunk.getPath().toDotString();
-          if (!hasFieldIds && !isAvailable(chunk.getCodec())) { // the columnar engine may be able to read a file with field ids
-            codecs.put(path, chunk.getCodec().name().toLowerCase());
+          // The columnar engine may be able to read a file with field ids.
+          if (!hasFieldIds && !isAvailable(chunk.getCodec())) {
+            missingCodecs.put(path, chunk.getCodec().name().toLowerCase());
           }
           if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
               || chunk.getEncodings().contains(Encoding.RLE_DICTIONARY)) {
@@ -121,7 +122,8 @@ public class Footers implements UDF1 {
             type.getLogicalTypeAnnotation() == null ? "" : type.getLogicalTypeAnnotation().toString(),
             Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(path),
             Boolean.valueOf(dictionaries.contains(path)),
-            hasTwoLevels(schema, column.getPath()) ? "levels" : codecs.containsKey(path) ? codecs.get(path) : ""
+            hasTwoLevels(schema, column.getPath()) ? "levels"
+              : missingCodecs.containsKey(path) ? missingCodecs.get(path) : ""
           });
         }
       }

@@ -42,7 +42,8 @@ public class ManifestNulls extends NullCounts {
     if (!isChecked(table, snapshot)) {
       for (Iterator each = snapshot.dataManifests(table.io()).iterator(); each.hasNext();) {
         ManifestFile manifest = (ManifestFile) each.next();
-        if (!checkedManifests.containsKey(manifest.path()) && (manifest.hasAddedFiles() || manifest.hasExistingFiles())) {
+        if (!checkedManifests.containsKey(manifest.path())
+            && (manifest.hasAddedFiles() || manifest.hasExistingFiles())) {
           unread.add(manifest);
           paths.add(manifest.path());
         }

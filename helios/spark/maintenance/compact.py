@@ -68,7 +68,7 @@ class Compaction:
         read: The bytes of the replaced data files.
         deletes: The number of position delete files that were replaced.
         manifests: The number of manifests that were replaced.
-        files: The number of data files that the table has now.
+        files: The number of data files that the compacted branch has now.
         bytes: The size of these data files and of the delete files.
         conflicts: How often Iceberg rejected a commit because of another writer's commit.
         gave_up: Why the compaction ended early; None if it completed.

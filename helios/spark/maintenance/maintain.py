@@ -76,7 +76,7 @@ def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> Spa
 
 
 def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: bool = False) -> Expired:
-    """Expires exactly the planned snapshots, and deletes the files that only they reference.
+    """Expires the planned snapshots, and deletes the files that only they reference.
 
     Args:
         spark: A session with the table's catalog.

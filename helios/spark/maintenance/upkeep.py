@@ -136,7 +136,7 @@ class Maintainer:
         done = compact(self.spark, self.table, size, branch=self.branch, max_bytes=MAX_BYTES)
         after = head_of(load_existing(self.spark, self.table), self.branch)
         deletes = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
-        # After a compaction that reached its limit, there is no baseline, so that it continues after the next batch.
+        # After a compaction that came near its limit, there is no baseline, so that the next batch continues it.
         self._baseline = {} if done.read >= MAX_BYTES / 2 else {"files": done.files, "deletes": deletes}
         return done if done.rewritten or done.deletes or done.gave_up else None
 

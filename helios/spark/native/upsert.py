@@ -132,9 +132,9 @@ class _Attempt:
         self._written = WrittenFiles(target.folder, uuid.uuid4().hex)
         self._source = native.files.inputs(native.program)
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
-        rows = os.path.join(target.folder, f"{self._written.name}.rows")
-        self._upsert = Upsert(source, keyed.keys, keyed.order, rows)
-        self._rows = 0
+        rows_path = os.path.join(target.folder, f"{self._written.name}.rows")
+        self._upsert = Upsert(source, keyed.keys, keyed.order, rows_path)
+        self._row_count = 0
 
     def run(self) -> None:
         """Writes the files, and adds them to the transaction.
@@ -144,8 +144,8 @@ class _Attempt:
         """
         try:
             report = self._write_newest()
-            self._rows = int(report["rows"])
-            self._pending.replace_rows(self._keyed.scope(self._rows, report["bounds"]), self._write_change)
+            self._row_count = int(report["rows"])
+            self._pending.replace_rows(self._keyed.scope(self._row_count, report["bounds"]), self._write_change)
         except BaseException:
             self._written.delete()
             self._delete(".puffin")
@@ -181,7 +181,7 @@ class _Attempt:
     def _write_change(self, scan: JavaTableScan) -> _Change:
         """Writes the files of the change; `scan` selects the target's files that may have a key of the batch."""
         table = self._pending.table
-        if not self._rows:
+        if not self._row_count:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
         scanned = scan_files(self._pending.spark, tasks, "target", MOST_FILES)
@@ -216,9 +216,9 @@ class _Attempt:
     def _store_shares(self, pair_files: list[str]) -> list[Share]:
         """The range of the batch's newest rows that each task writes, with the files of pairs."""
         cores = self._pending.spark.sparkContext.defaultParallelism
-        count = min(cores, math.ceil(self._rows / TASK_ROWS))
-        size = math.ceil(self._rows / count)
-        return [[(start, size, pair_files)] for start in range(0, self._rows, size)]
+        count = min(cores, math.ceil(self._row_count / TASK_ROWS))
+        size = math.ceil(self._row_count / count)
+        return [[(start, size, pair_files)] for start in range(0, self._row_count, size)]
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class Payloads:
             raise InputError(
                 f"rows that {text} rejected cannot be replayed: after it {step.text()} {why}.",
                 where=step.origin,
-                fix="split the pipeline there: write the expected rows to a table first.",
+                fix=f"split the pipeline there: write the rows that pass {text} to a table first.",
             )
 
     # the rows
@@ -180,11 +180,12 @@ class Payloads:
         new = sorted(set(schema.names) - payload_columns - source_columns)
         where = self.steps[index].text() if index < len(self.steps) else "the sink"
         if removed or new:
-            why = f"they have {removed[0]!r}, which the stream lacks there" if removed else f"they lack {new[0]!r}"
+            why = f"they have {removed[0]!r}, which the stream lacks" if removed else f"they lack {new[0]!r}"
+            after = ", and change the columns after it" if index < len(self.steps) else ""
             raise InputError(
-                f"rows in {self._quarantine} do not have the columns that reach {where}: {why} now.",
+                f"rows in {self._quarantine} do not have the columns that reach {where} now: {why}.",
                 where=self.plan.origin,
-                fix="keep the steps before it as they were, and change the columns after it.",
+                fix=f"keep the steps before it as they were{after}.",
             )
         unparsable = next((f.name for f in schema.fields if _has_unparsable_map(f.dataType)), None)
         if unparsable is not None:

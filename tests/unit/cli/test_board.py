@@ -36,7 +36,7 @@ def screen(board: Board, width: int = 140, height: int = 40) -> list[str]:
     """The table on a terminal of this size."""
     text = StringIO()
     board._console = Console(file=text, width=width, height=height)
-    board._lags_read = 0.0
+    board._lags_read_at = 0.0
     board._console.print(board._table())
     return text.getvalue().splitlines()
 

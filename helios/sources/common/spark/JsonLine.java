@@ -383,7 +383,8 @@ public class JsonLine implements UDF1 {
     long second = unit.equals("s") ? 1 : unit.equals("ms") ? 1000L : 1000000L;
     long seconds = Math.floorDiv(number, second);
     if (seconds < FIRST || seconds > LAST) { // the range of Python's datetime and of most readers of tables
-      throw new Bad(second == 1 ? NO_SECONDS : "its number for a timestamp, in " + unit + ", lies outside of the years 1 to 9999");
+      throw new Bad(second == 1 ? NO_SECONDS
+          : "its number for a timestamp, in " + unit + ", lies outside of the years 1 to 9999");
     }
     return Instant.ofEpochSecond(seconds, Math.floorMod(number, second) * (1000000000L / second)).toString();
   }

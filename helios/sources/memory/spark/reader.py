@@ -29,7 +29,7 @@ class MemoryReader(SpanSource):
         return self.read_plan.source
 
     def _rows(self) -> Sequence[tuple[object, ...]]:
-        """The rows in the order of the declared columns, which may be another one than that of the mappings' keys.
+        """The rows, each with its values in the order of the declared columns, not in that of the mappings' keys.
 
         Raises:
             InputError: The rows have a key that the declared schema lacks.

@@ -133,7 +133,7 @@ class JavaMap(JavaObject, Protocol[K, V]):
     def __len__(self) -> int: ...
 
     def values(self) -> Iterable[V]:
-        """The values; py4j itself loops over the map."""
+        """The values, from py4j's own method: it loops over the map in Python."""
 
     def put(self, key: K, value: V) -> V | None: ...
 
