@@ -49,7 +49,10 @@ def shared_source(plan: Plan, record: Record) -> str | None:
 
 
 def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of an entry's source, by the name of the source, its UUID, or its kind."""
+    """True if the pipeline writes rows of an entry's source.
+
+    Sources are the same by their name, by their UUID, or by the rule of their kind.
+    """
     return any(
         read.source.comparable
         and (

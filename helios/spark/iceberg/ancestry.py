@@ -43,8 +43,8 @@ def presence_of(
         table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
         landing: The committed batch.
-        has_files: Returns True if the snapshot with this id still has files that the batch added. It is called with
-            the head, and as the last resort, because it reads the list of all files.
+        has_files: Returns True if the snapshot with this id still has files that the batch added. It reads the list of
+            all files, so it is called last, for the head.
     """
     if head is None:
         return Presence.GONE
