@@ -95,7 +95,7 @@ def _raise_two_partitions(partition: Column, other: Column, keys: tuple[str, ...
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
         F.lit(
             'declare their order, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
-            "by the key of the record, and refill the table from there."
+            "by the key of the record, and refill the table."
         ).alias("fix"),
     )
     return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(message)))
