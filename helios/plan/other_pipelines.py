@@ -65,7 +65,7 @@ def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads whose rows a pipeline writes; reads that are only joined are left out."""
+    """The reads whose rows a pipeline writes: all streams, or, without a stream, the reads that are not only joined."""
     sources = list(_united_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 

@@ -63,7 +63,7 @@ def presence_of(
 
 
 def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
-    """True if a snapshot is the head, or an ancestor of the head that has not expired."""
+    """True if a snapshot is the head or one of its retained ancestors."""
     util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 
