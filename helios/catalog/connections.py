@@ -30,9 +30,9 @@ def prepare(catalog: Catalog) -> None:
     Raises:
         EnvironmentProblem: The folder cannot be created.
     """
-    prepare_row = CATALOGS[catalog.type].prepare
-    if prepare_row is not None:
-        prepare_row(catalog)
+    create = CATALOGS[catalog.type].prepare
+    if create is not None:
+        create(catalog)
 
 
 def client(catalog: Catalog) -> PyCatalog:

@@ -47,7 +47,7 @@ def _memory_folder(catalog: Catalog) -> Path:
 
 
 def _settings(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
-    """The functions `spark` and `pyiceberg` in the row of a SQLite catalog, whose files are in the given folder."""
+    """The functions `spark` and `pyiceberg` of the `CatalogRow` of a SQLite catalog in the given folder."""
 
     def warehouse(catalog: Catalog) -> str:
         declared, storage = catalog.option("warehouse"), catalog.storage

@@ -20,12 +20,12 @@ def find_config(start: Path) -> Path | None:
         if (folder / CONFIG_FILE).is_file():
             return folder / CONFIG_FILE
         project = folder / "pyproject.toml"
-        if project.is_file() and _mentions_helios(project):
+        if project.is_file() and _has_helios_table(project):
             return project
     return None
 
 
-def _mentions_helios(project: Path) -> bool:
+def _has_helios_table(project: Path) -> bool:
     text = project.read_bytes().decode("utf-8-sig", errors="replace")
     # Most files only list helios as a dependency. To save time, only a file that may have the table is parsed.
     if "helios" not in text or re.search(r"""\btool["']?\s*(?:\.\s*["']?helios\b|[\]=])""", text) is None:

@@ -102,17 +102,17 @@ def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, p
     Raises:
         Misread: The file's type is not read correctly as the table's type.
     """
-    table = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
+    table_type = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
     index = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)
-    if index is None or table is None:
+    if index is None or table_type is None:
         return
     physical, stored_note = parquet.schema.column(index).physical_type, annotation(parquet.schema.column(index))
     groups = (parquet.metadata.row_group(i).column(index) for i in range(parquet.num_row_groups))
     needed = {BATCH_READER, DICTIONARY_READER} if any(group.has_dictionary_page for group in groups) else {BATCH_READER}
-    if not needed <= readers(table, physical, stored_note):
+    if not needed <= readers(table_type, physical, stored_note):
         raise Misread(
             f"the file {path} has the column {name} as {f'{physical} {stored_note}'.rstrip()}, which Iceberg does "
-            f"not read as the table's {table}"
+            f"not read as the table's {table_type}"
         )
 
 

@@ -131,7 +131,7 @@ def _computed(
     if deleted_positions:
         rows = rows.filter(~pl.col(ROW).is_in(pl.Series(deleted_positions, dtype=pl.UInt32).implode()))
     read = [column.expression() for column in columns]
-    # A frame needs at least one column of the file, or else its number of rows would be lost.
+    # If the program reads no column of the file, ROW keeps the number of rows.
     numbers = [pl.col(ROW)] if numbered or all(column.stored is None for column in columns) else []
     return applied(work.program.stages()[0], rows.select(*read, *numbers), [ROW] if numbered else [])
 

@@ -160,7 +160,7 @@ class Work:
         absent: The columns that are null in files that lack them, because they were added later.
         target: The table that is written.
         groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
-        texts: For each group of csv or JSON files, their format; empty for data files.
+        texts: For each group of csv or JSON files, their format; empty for parquet files.
     """
 
     name: str

@@ -49,7 +49,10 @@ def shared_source(plan: Plan, record: Record) -> str | None:
 
 
 def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of an entry's source, by the name of the source, its UUID, or its kind."""
+    """True if the pipeline writes rows of an entry's source.
+
+    Sources are the same by their name, by their UUID, or by the rule of their kind.
+    """
     return any(
         read.source.comparable
         and (
@@ -62,7 +65,7 @@ def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads whose rows a pipeline writes; reads that are only joined are left out."""
+    """The reads whose rows a pipeline writes: all streams, or, without a stream, the reads that are not only joined."""
     sources = list(_united_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 

@@ -138,15 +138,14 @@ def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list
             where=caller(),
             fix=f"compare two states of one table: `helios diff {before.table.name} --from STATE`.",
         )
-    earlier = after if before.same_table(after) else before
-    return _fields(earlier, names), _fields(after, names)
+    return _fields(after if before.same_table(after) else before, names), _fields(after, names)
 
 
 def _fields(state: State, names: Sequence[str]) -> list[dict[str, Any]]:
     widest: dict[int, str] = {}
     schemas = sorted(state.table.iceberg.metadata.schemas, key=lambda schema: schema.schema_id)
     for schema in (*schemas, state.table.iceberg.schema()):
-        widest.update((column.id, column.type) for column in _columns(schema) if not column.nested)
+        widest.update((column.id, column.type) for column in _columns(schema) if not column.has_children)
     fields = {field.name: json.loads(field.model_dump_json()) for field in state.schema.fields}
     return [_widened(fields[name], widest) for name in names]
 
@@ -172,7 +171,7 @@ class _Column:
     name: str
     type: str
     required: bool
-    nested: bool
+    has_children: bool
 
 
 def column_changes(before: State, after: State) -> list[ColumnChange]:
@@ -208,10 +207,10 @@ def _columns(schema: Schema) -> Iterator[_Column]:
     def walk(field: NestedField, parent: _Column | None) -> Iterator[_Column]:
         kind = field.field_type
         name = f"{parent.name}.{field.name}" if parent is not None else field.name
-        nested = isinstance(kind, (StructType, ListType, MapType))
-        shown = type(kind).__name__.removesuffix("Type").lower() if nested else str(kind)
+        has_children = isinstance(kind, (StructType, ListType, MapType))
+        shown = type(kind).__name__.removesuffix("Type").lower() if has_children else str(kind)
         above = parent.id if parent is not None else None
-        column = _Column(field.field_id, above, field.name, name, shown, field.required, nested)
+        column = _Column(field.field_id, above, field.name, name, shown, field.required, has_children)
         yield column
         inner: list[NestedField] = []
         if isinstance(kind, StructType):

@@ -6,7 +6,7 @@ import re
 
 OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
 RAW = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
-"""Raw strings and comments, in which quotes and brackets mean nothing: such a step is not split into arguments."""
+"""Raw strings and comments. `arguments` would take their backslashes, quotes and brackets for syntax."""
 
 
 def arguments(text: str) -> list[str]:

@@ -42,15 +42,22 @@ class Words:
         changed: The words for a changed value; {0} is the actual value, {1} the expected one.
         missing: The word for rows that only the expected side has.
         extra: The word for rows that only the actual side has.
+        counts: The words for a row that both sides have, {0} times on the actual side and {1} times on the other.
     """
 
     changed: str = "is {0}, expected {1}"
     missing: str = "missing"
     extra: str = "not expected"
+    counts: str = "{0} times, expected {1}"
 
 
 EXPECTED = Words()
-WAY_WORDS = Words("is {0} in this way, {1} in the first", "only in the first way", "only in this way")
+WAY_WORDS = Words(
+    changed="is {0} in this way, {1} in the first",
+    missing="only in the first way",
+    extra="only in this way",
+    counts="{0} times in this way, {1} in the first",
+)
 
 
 def difference(
@@ -92,8 +99,8 @@ def difference(
     # The unary plus drops rows whose count is now zero.
     return [
         *_first_lines(changed),
-        *_first_lines(_listed(words.missing, +missing, expected_counts, actual_counts, columns)),
-        *_first_lines(_listed(words.extra, +extra, expected_counts, actual_counts, columns)),
+        *_first_lines(_listed(words.missing, +missing, expected_counts, actual_counts, columns, counts=words.counts)),
+        *_first_lines(_listed(words.extra, +extra, expected_counts, actual_counts, columns, counts=words.counts)),
     ]
 
 
@@ -131,14 +138,20 @@ def _changed(old: Row, new: Row, columns: Sequence[str], key_positions: Sequence
 
 
 def _listed(
-    label: str, rows: Counter[Row], expected: Counter[Row], actual: Counter[Row], columns: Sequence[str]
+    label: str,
+    rows: Counter[Row],
+    expected: Counter[Row],
+    actual: Counter[Row],
+    columns: Sequence[str],
+    *,
+    counts: str,
 ) -> list[str]:
     lines = []
     for row in sorted(rows, key=_sort_key):
         values = ", ".join(f"{name}={shown(value)}" for name, value in zip(columns, row, strict=True))
         times = f" ({rows[row]} times)" if rows[row] > 1 else ""
         if expected[row] and actual[row]:
-            times = f" ({actual[row]} times, expected {expected[row]})"
+            times = f" ({counts.format(actual[row], expected[row])})"
         lines.append(f"{label}: {values}{times}")
     return lines
 

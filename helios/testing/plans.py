@@ -35,7 +35,7 @@ def plan_of(pipeline: Pipeline) -> Plan:
 def assert_plan(pipeline: Pipeline, text: str) -> None:
     """Requires that the plan of a pipeline contains the lines of a text, in this order.
 
-    Repeated spaces and empty lines are ignored.
+    A part of a line is enough. Repeated spaces and empty lines are ignored.
 
     Args:
         pipeline: The pipeline.

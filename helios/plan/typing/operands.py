@@ -44,7 +44,7 @@ _SIGNS = {
 }
 
 LOGIC_FIX = 'write a condition in its place, such as "amount > 0".'
-TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; convert it to a number, as in "unix_timestamp(ts)".'
+TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR", or make the time a number, as in "unix_timestamp(ts)".'
 
 
 def expression_problems(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:

@@ -22,9 +22,9 @@ from helios.plan.typing.types import (
     TypeProblem,
     array,
     as_decimal,
+    cast_type,
     parse_columns,
     parse_type,
-    stored,
     struct,
     wider,
     widest,
@@ -119,7 +119,7 @@ def _cast(node: Node, scope: Scope) -> SparkType:
     if to.upper() == "DECIMAL" and node.this.is_number:
         return UNKNOWN
     try:
-        return stored(parse_type(to))
+        return cast_type(parse_type(to))
     except TypeProblem:
         return UNKNOWN
 

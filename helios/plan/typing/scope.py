@@ -30,7 +30,7 @@ class Scope:
     variables: Mapping[str, SparkType] = field(default_factory=dict)
 
     def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
-        """Resolves a dotted name: the type of its column, None if no known column has it, and the nested fields."""
+        """Resolves a dotted name: the type of its column or alias, None if neither is known, and the fields."""
         if self.schema is not None:
             if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
                 parts = parts[1:]

@@ -271,11 +271,11 @@ class _Reader:
             depth += {"(": 1, ")": -1}.get(self.take(), 0)
 
 
-def stored(kind: SparkType) -> SparkType:
+def cast_type(kind: SparkType) -> SparkType:
     """The type of a value that is cast to `kind`: Spark makes char and varchar a string outside of table schemas."""
     if kind.name in ("char", "varchar"):
         return SparkType("string")
-    return replace(kind, parts=tuple(stored(p) for p in kind.parts))
+    return replace(kind, parts=tuple(cast_type(p) for p in kind.parts))
 
 
 def as_decimal(kind: SparkType) -> SparkType | None:

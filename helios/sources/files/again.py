@@ -85,7 +85,7 @@ def _searched(
         rows += [row for _, row in reversed(matches)]
         places += [f"{name}, {at}: " for at, _ in reversed(matches)]
     notes = [f"{unreadable:,} of {len(files):,} files cannot be read any more"] if unreadable else []
-    other = f"{unsupported:,} of {len(files):,} files have a format or options that are not looked through"
+    other = f"{unsupported:,} of {len(files):,} files have a format or options that cannot be searched"
     notes += [other] if unsupported else []
     return Again(
         rows=tuple(rows[:MOST]),

@@ -96,7 +96,7 @@ def _line_separator(option: str, text: str, file_format: str) -> tuple[str, str 
     if text and (file_format != "csv" or len(text) <= 2):
         return None
     length = "one or two characters" if file_format == "csv" else "at least one character"
-    return f"the end of a line has {length}.", "give them, or leave it out: \\n, \\r\\n and \\r end a line then."
+    return f"the end of a line has {length}.", "give them, or leave lineSep out: \\n, \\r\\n and \\r end a line then."
 
 
 def _ratio(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:

@@ -194,7 +194,7 @@ def _value(node: Node, column_type: Any) -> Any:
 
 
 def _literal(node: Node) -> tuple[str, Any]:
-    """The kind of a literal, and its text."""
+    """The kind of a literal, and its text; for a boolean, its value."""
     name = type(node).__name__
     if name == "Boolean":
         return "boolean", bool(node.this)

@@ -42,11 +42,11 @@ class Notes:
 
     Args:
         spark: The session.
-        pipeline: The checkpoint of the pipeline.
+        checkpoint: The checkpoint of the pipeline.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Checkpoint) -> None:
-        self.checkpoint = Checkpoint(spark, f"{pipeline.location}/helios/backfill")
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/backfill")
 
     def load(self) -> State | None:
         """The backfill that has begun and not ended; None if there is none.

@@ -43,8 +43,8 @@ def presence_of(
         table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
         landing: The committed batch.
-        has_files: Returns True if the snapshot with this id still has files that the batch added. It is called with
-            the head, and as the last resort, because it reads the list of all files.
+        has_files: Returns True if the snapshot with this id still has files that the batch added. It reads the list of
+            all files, so it is called last, for the head.
     """
     if head is None:
         return Presence.GONE
@@ -63,7 +63,7 @@ def presence_of(
 
 
 def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
-    """True if a snapshot is the head, or an ancestor of the head that has not expired."""
+    """True if a snapshot is the head or one of its retained ancestors."""
     util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 

@@ -117,7 +117,7 @@ def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]
 def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
     """Begins another transaction with the same operations, on the given table metadata.
 
-    The commit applies the transaction's changes to the table's own metadata. Nothing else of `start` is committed.
+    The commit applies the transaction's changes to the table's own metadata, not to `start`.
     """
     operations.start = start
     try:

@@ -54,13 +54,13 @@ def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
         >>> [len(share) for share in divide([InputFile(str(n), 1 << 20, 1) for n in range(10)], 2)]
         [5, 5]
     """
-    largest = sorted(files, key=lambda file: file.size, reverse=True)
-    total = sum(file.size for file in largest)
-    count = min(len(largest), cores, max(1, total // SMALLEST_SHARE))
-    count = min(len(largest), max(count, math.ceil(total / most)))
+    by_size = sorted(files, key=lambda file: file.size, reverse=True)
+    total = sum(file.size for file in by_size)
+    count = min(len(by_size), cores, max(1, total // SMALLEST_SHARE))
+    count = min(len(by_size), max(count, math.ceil(total / most)))
     shares: list[list[InputFile]] = [[] for _ in range(count)]
     sizes = [0] * count
-    for file in largest:
+    for file in by_size:
         smallest = sizes.index(min(sizes))
         shares[smallest].append(file)
         sizes[smallest] += max(1, file.size)

@@ -14,7 +14,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import string_map
 
 TASK_PROPERTIES = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""Prefixes of PyIceberg's properties for storage clients. Tasks get no other ones, not even the catalog's tokens."""
+"""Prefixes of PyIceberg's properties for storage clients. Tasks get no others, so no tokens of the catalog."""
 WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
 """Iceberg's storage clients that may also get credentials from the catalog's server."""
 

@@ -114,7 +114,7 @@ class _Move:
         after: The checkpoint at its new location.
         identity: The identity before the move.
         pipeline: The new name of the pipeline.
-        targets: The former and the new name of the target, with its branch, by which files are named.
+        targets: The former and the new name of the target, with its branch, as some files of the checkpoint have it.
         table: The new name of the table.
     """
 

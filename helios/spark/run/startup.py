@@ -129,9 +129,9 @@ class StartupValidator:
         plan = self.plan
         if self.context.again is not None and plan.streaming:
             raise InputError(
-                f"--again is for pipelines that read their sources once, and {plan.pipeline} follows one.",
+                f"--again is for pipelines that read their sources once, and {plan.pipeline} follows a source.",
                 where=plan.origin,
-                fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
+                fix="choose another pipeline of the script with SCRIPT:name, or read all again with --full-refresh.",
             )
         # A table whose name comes from its rows is opened when the first of them arrives.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None

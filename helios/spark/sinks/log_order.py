@@ -28,7 +28,7 @@ def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 def comparable(rows: DataFrame, order: Column, stored: Column, keys: tuple[str, ...]) -> tuple[Column, Column]:
     """The order of a change and the stored order of its key, so that they can be compared.
 
-    Spark raises an error if both consist of an offset, and are of different partitions.
+    Spark raises an error if both are only positions in a topic, and in different partitions.
 
     Args:
         rows: The changes; only the type of their order is used.
@@ -95,7 +95,7 @@ def _raise_two_partitions(partition: Column, other: Column, keys: tuple[str, ...
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
         F.lit(
             'declare their order, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
-            "by the key of the record, and refill the table from there."
+            "by the key of the record, and refill the table."
         ).alias("fix"),
     )
     return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(message)))

@@ -37,7 +37,7 @@ def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
 
 
 def window_time(df: DataFrame, step: Aggregate) -> Column:
-    """The time that a window groups by: the column with this name, or else an expression, such as a struct's field."""
+    """The time that a window groups by: a column of the rows, or else a field of a struct, such as `event.ts`."""
     assert step.window is not None
     column = step.window.column
     return F.col(quoted(column)) if column in df.columns else F.col(column)

@@ -54,7 +54,7 @@ def test_what_cannot_be_looked_through_is_said(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a.csv").write_text("id\n4\n")
     assert found(tmp_path, CSV, "a.csv", "gone.csv").note == "1 of 2 files cannot be read any more"
     other = found(tmp_path, {"format": "orc"}, "a.csv").note
-    assert other == "1 of 1 files have a format or options that are not looked through"
+    assert other == "1 of 1 files have a format or options that cannot be searched"
     assert found(tmp_path, {**CSV, "options": {"header": "false"}}, "a.csv").count == 0
     monkeypatch.setattr(files, "MOST_BYTES", 5)
     assert "not searched" in str(found(tmp_path, CSV, "a.csv").note)

@@ -6,7 +6,7 @@ from helios.errors import DeclarationError, HeliosError, near_miss
 from helios.plan.typing.expression import label
 from helios.plan.typing.infer import Result, absent_column
 from helios.plan.typing.schema import Column, Schema
-from helios.plan.typing.types import KNOWN, UNKNOWN, TypeProblem, parse_type, stored
+from helios.plan.typing.types import KNOWN, UNKNOWN, TypeProblem, cast_type, parse_type
 from helios.steps.cast import Cast
 
 
@@ -17,7 +17,7 @@ def columns(step: Cast, schema: Schema | None, other: Schema | None) -> Result:
         problems += absent_column(step, name, schema)
         kind = str(UNKNOWN)
         try:
-            kind = str(stored(parse_type(text)))
+            kind = str(cast_type(parse_type(text)))
         except TypeProblem as problem:
             hint = f" {near_miss(problem.unknown, KNOWN)}" if problem.unknown else ""
             problems.append(

@@ -76,7 +76,7 @@ def _place_and_fix(row: dict[str, str]) -> tuple[str, str]:
 
 
 def line_of(file: str, text: str) -> int | None:
-    """Finds the number of the line with a text by reading the file once; None if no line has the text.
+    """Finds the number of the line with a text by reading the file once; None if it is not found.
 
     Args:
         file: The path of the file, with scheme.

@@ -95,7 +95,7 @@ def _json_lines(
     source: FilesSource,
     files: Sequence[File],
     columns: str,
-    rescued: str,
+    rest_field: str,
     *,
     typed: StructType | None,
 ) -> DataFrame:
@@ -112,7 +112,7 @@ def _json_lines(
 
     def classify(line: Column) -> Column:
         types = text_types(source)
-        return json_line(spark, line, columns, types, features, rescued=rescued, timestamps=source.timestamps)
+        return json_line(spark, line, columns, types, features, rescued=rest_field, timestamps=source.timestamps)
 
     if source.flag("multiLine"):
         rows = records(spark, source, files, split)
@@ -123,7 +123,7 @@ def _json_lines(
 
         def plain_line(_file: Column, _begin: Column, value: Column) -> Column:
             assert typed is not None
-            return plain(spark, value, typed, ignores=bool(columns) and not rescued)
+            return plain(spark, value, typed, ignores=bool(columns) and not rest_field)
 
         read_plain = plain_line if typed is not None else None
         rows = lines(spark, source, files, classify=lambda _file, _begin, line: classify(line), read_plain=read_plain)

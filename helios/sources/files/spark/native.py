@@ -19,7 +19,7 @@ def folder_files(source: FilesSource, reading: Reading) -> FolderFiles:
     """The files of a reading for the columnar engine. Their columns may need type promotion, but no other cast.
 
     Raises:
-        NotNative: A file cannot be read, a folder is a column, a value may not fit, or no line can be plain.
+        NotNative: A file cannot be read, the folders have a column, a value may not fit, or no line can be plain.
     """
     if reading.bad:
         raise NotNative("a file cannot be read")
@@ -52,7 +52,7 @@ def _own_column(group: Group, wanted: StructField) -> tuple[str, str] | None:
 def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
     """The format of the lines of a group of files."""
     if not group.fast:
-        raise NotNative("with the options of its reader no line is plain")
+        raise NotNative("with these reader options no line is plain")
     columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)
     unsupported = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)
     if unsupported is not None:
