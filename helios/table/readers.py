@@ -242,8 +242,8 @@ def _readers(folder: Folder, wanted: _FollowedTable) -> list[Reader]:
     for index, source in enumerate(sources):
         renamed = index < len(starts) and starts[index].uuid == wanted.uuid
         exact = source == wanted.name or renamed
-        other_catalog = source.partition(".")[2] == wanted.name.partition(".")[2]
-        if not exact and not other_catalog:
+        only_catalog_differs = source.partition(".")[2] == wanted.name.partition(".")[2]
+        if not exact and not only_catalog_differs:
             continue
         if not exact and index < len(starts) and starts[index].uuid is None:
             continue  # not a table (a start without a UUID), but perhaps a topic with a name like a table's
