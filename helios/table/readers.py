@@ -282,7 +282,7 @@ def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
     starts = _starts(folder)
     if starts is not None and len(starts) != sources:
-        raise _unreadable(folder, f"helios/start.json: {len(starts)} places for {sources} sources")
+        raise _unreadable(folder, f"helios/start.json: {len(starts)} starting positions for {sources} sources")
     if len(ends) != sources:
         raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline {sources}")
     end = ends[index]
