@@ -20,7 +20,7 @@ class Traits:
         keeps_rows: Each row yields at least one row, unless an expression generates rows, which may be none.
         generates: A row may yield several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
-        combines: The result depends on all rows together, as for an aggregate: some of the rows yield another result.
+        combines: The result depends on all rows together, as for an aggregate.
         stateful: The step keeps state between the batches of a stream that Spark runs.
         shuffles: The step sorts or shuffles, and may need a local disk.
         opaque: The step sees all columns, also hidden ones, and may return any columns.

@@ -79,7 +79,7 @@ class ReadPlan:
             rows are read; a followed source reads the later commits after them.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
         format_version: The format version of the table; None if `uuid` is None.
-        scan: The files that the next scan opens; None if the scan was not planned, or no predicate excludes files.
+        scan: The files that the next scan opens; None if it was not planned, or has no predicates.
         backlog: The rows that the next run reads; None if the table is not followed, or the backlog was not looked up.
         place: The folder of the source's files if they are on an object store; None otherwise.
         joined: For the right side of a join as of a time: the `as_of=` column and how rows are read, as text.

@@ -59,7 +59,7 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
 
 
 def _has_checkpoint(plan: Plan) -> bool:
-    """True if the checkpoint of a pipeline exists, or if its location cannot be read from here."""
+    """True if a pipeline has a checkpoint, needs none, or keeps it where it cannot be read from here."""
     from helios.table.readers import text_in
 
     locations = [location for location in (plan.checkpoint, plan.former_checkpoint) if location]
@@ -147,7 +147,7 @@ def declared_notes(
 
     Args:
         plan: The pipeline.
-        own: The pipeline's record in the table; None before its first commit.
+        own: The pipeline's record in the table; None if there is none.
         others: The names of other pipelines that have a record.
         siblings: The other pipelines of the run.
     """

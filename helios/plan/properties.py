@@ -110,7 +110,7 @@ def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:
     if sink.codec not in known:
         return [
             DeclarationError(
-                f"compression({sink.codec!r}): this writer has no such codec for {file_format}.",
+                f"compression({sink.codec!r}): Spark's jars have no such codec for {file_format}.",
                 where=sink.origin,
                 fix=f"use one of {', '.join(known)}.",
             )

@@ -242,8 +242,8 @@ def _readers(folder: Folder, wanted: _FollowedTable) -> list[Reader]:
     for index, source in enumerate(sources):
         renamed = index < len(starts) and starts[index].uuid == wanted.uuid
         exact = source == wanted.name or renamed
-        other_catalog = source.partition(".")[2] == wanted.name.partition(".")[2]
-        if not exact and not other_catalog:
+        only_catalog_differs = source.partition(".")[2] == wanted.name.partition(".")[2]
+        if not exact and not only_catalog_differs:
             continue
         if not exact and index < len(starts) and starts[index].uuid is None:
             continue  # not a table (a start without a UUID), but perhaps a topic with a name like a table's
@@ -282,7 +282,7 @@ def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
     starts = _starts(folder)
     if starts is not None and len(starts) != sources:
-        raise _unreadable(folder, f"helios/start.json: {len(starts)} places for {sources} sources")
+        raise _unreadable(folder, f"helios/start.json: {len(starts)} starting positions for {sources} sources")
     if len(ends) != sources:
         raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline {sources}")
     end = ends[index]

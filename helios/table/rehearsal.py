@@ -24,7 +24,7 @@ class CommittedBatch:
 
     Attributes:
         snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
-        parent: The snapshot before them; None if these are the first of the table.
+        parent: The snapshot before them; None if there is none, or its id has expired.
         base: Whether the state before them is known: the parent is retained, or they are the first of the table.
         committed: The time of the commit.
         batch: Its number in its checkpoint.
@@ -161,8 +161,8 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of its commit or, if it wrote nothing, of the next commit, in the committed batches; their
-            number for a batch after the last commit.
+        owner: The index of its commit or, if it wrote nothing, of the next commit, in the committed batches.
+            After the last commit, it is the number of these batches.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.
@@ -210,7 +210,8 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
         begins = batch.before is not None or complete or batch.batch == 0
         start = places(batch.before) if continues else _log_start(own_log, begins=begins)
         if start is None:
-            problems[owner] = "its input begins at the end of a commit that has expired"
+            unknown = "the starting positions of its checkpoint are unknown"
+            problems[owner] = unknown if begins else "its input begins at the end of a commit that has expired"
             continue
         bounds = [own_log.ends[number] for number in between] if own_log is not None and complete else []
         batches += _chained(owner, batch.position, start, [*bounds, ends], batch.pins)
@@ -223,7 +224,7 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
 
 
 def _log_start(log: OffsetLog | None, *, begins: bool) -> Places | None:
-    """The starting positions of a checkpoint; None if they are unknown, or a batch does not begin there."""
+    """The starting positions of a checkpoint; None if they are unknown, or the batch does not begin there."""
     return log.starts if log is not None and begins else None
 
 

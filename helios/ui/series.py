@@ -1,4 +1,4 @@
-"""The metrics of the last hour of a run, sampled from its figures, and an estimate of its backlog."""
+"""The metrics of the last hour of a run, and the estimated time until its backlog is drained."""
 
 from __future__ import annotations
 

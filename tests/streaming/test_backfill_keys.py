@@ -186,7 +186,7 @@ def test_keys_of_other_writers(world: Any) -> None:
     world.sql("DELETE FROM local.a.t WHERE key = 3")
     held = case.held()
     for condition in ("key = 2", "bad = 2", "value = 1030"):
-        with pytest.raises(InputError, match="of another writer, has changed some of its keys; nothing was written"):
+        with pytest.raises(InputError, match="of another writer, has changed some of these keys; nothing was written"):
             backfill(case, condition)
     assert case.held() == held
     backfill(case, "key = 1")
@@ -362,7 +362,7 @@ def test_replayed_rows(world: Any, order: str | None) -> None:
     Backfill(world.plan(pipeline()), world.spark, Ask(where="key = 1")).run()
     repair = Backfill(world.plan(pipeline()), world.spark, Ask(where="key < 9"))
     if order is None:
-        with pytest.raises(InputError, match="has replayed rejected rows of its keys behind later batches"):
+        with pytest.raises(InputError, match="has replayed rejected rows of these keys after later batches"):
             repair.run()
         assert world.rows("a.t", "key", "value") == Counter({(1, 24): 1, (2, 20): 1, (3, 30): 1})
     else:

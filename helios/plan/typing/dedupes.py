@@ -38,9 +38,8 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
     """Yields a problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        times: set[str] | None = (
-            set()
-        )  # the columns of watermarks; None after a step that may add or rename such a column
+        # the columns of watermarks; None after a step that may add or rename such a column
+        times: set[str] | None = set()
         for step in inner.steps:
             if isinstance(step, (Call, Sql, Join, Union)):
                 times = None

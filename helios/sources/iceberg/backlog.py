@@ -75,7 +75,7 @@ def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pu
 
 
 def _last_offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
-    """The offset up to which a pipeline has read a source; None before the first run.
+    """The offset up to which a pipeline has read a source; None if none is found.
 
     The offset comes from the checkpoint or else from the pipeline's record in its target.
     """

@@ -60,7 +60,7 @@ def settle(source: IcebergSource, table: Table) -> Settled:
     except NotFound as problem:
         if not source.streaming:
             raise
-        fix = f"{problem.fix} A pipeline that has begun continues without it." if problem.fix else None
+        fix = f"{problem.fix} A pipeline that has begun continues anyway." if problem.fix else None
         raise Unsettled(problem.what, where=problem.where, fix=fix) from None
 
 

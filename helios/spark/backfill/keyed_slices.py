@@ -293,5 +293,5 @@ class UpsertFilterRepair(UpsertRepair):
 def _changed_by(snapshot: JavaSnapshot) -> str:
     writer = str(snapshot.summary().get("helios.pipeline") or "another writer")
     if writer.endswith(REPLAY):
-        return f"snapshot {snapshot.snapshotId()} has replayed rejected rows of its keys behind later batches"
-    return f"snapshot {snapshot.snapshotId()}, of {writer}, has changed some of its keys"
+        return f"snapshot {snapshot.snapshotId()} has replayed rejected rows of these keys after later batches"
+    return f"snapshot {snapshot.snapshotId()}, of {writer}, has changed some of these keys"

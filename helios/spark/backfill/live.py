@@ -99,7 +99,8 @@ class LivePipeline:
             )
         if identity.pipeline not in (self._plan.pipeline, self._plan.was):
             raise CheckpointError(
-                f"the checkpoint {self.checkpoint.location} is pipeline {identity.pipeline!r}'s; nothing was written.",
+                f"the checkpoint {self.checkpoint.location} belongs to pipeline {identity.pipeline!r}; nothing was "
+                "written.",
                 where=self._plan.declared.sink.origin,
             )
         return identity

@@ -60,11 +60,11 @@ class Identity:
 
     Attributes:
         id: The checkpoint's own id, which the pipeline's record in the target contains, too.
-        pipeline: The pipeline's identity.
+        pipeline: The name of the pipeline.
         target: The target's name.
         target_uuid: The target's UUID; empty until the target exists.
         sources: The names of the sources.
-        state: The texts of the stateful steps.
+        state: The `state` of the pipeline's plan.
         path: The read path, as the value of a `ReadPath`.
         uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
     """
@@ -329,7 +329,7 @@ class Checkpoint:
                 return list(json.loads(text))
             if not self.batches("offsets"):
                 return None
-            why = "is lost: the positions at which the followed tables were first read are unknown"
+            why = "is lost: the positions at which the followed sources were first read are unknown"
         except (ValueError, TypeError) as error:
             why = f"is damaged ({error})"
         raise CheckpointError(

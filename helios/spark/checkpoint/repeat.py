@@ -36,13 +36,13 @@ class Repeat:
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a repeated batch, or continues it if an earlier run has begun the same batch and did not finish it.
+        """Begins a batch. With `--again`, it continues an earlier, unfinished repeat of the same batch.
 
         Args:
             sources: The inputs of the batch, as the entries of the target's record.
 
         Returns:
-            A warning about an earlier run that did not finish; None when there is none.
+            A warning about an earlier repeat that stays unfinished; otherwise None.
 
         Raises:
             CheckpointError: The file of an earlier run cannot be read.

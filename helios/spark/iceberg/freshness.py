@@ -98,7 +98,7 @@ class CatalogFreshness:
                     shows = f"shows {table.text} as of its sequence number {metadata.lastSequenceNumber()}"
                 raise StaleReplica(
                     f"catalog {table.catalog.name} at {table.catalog.option('uri')} {shows}: this pipeline has seen "
-                    f"{seen.location}, of sequence number {seen.sequence}.",
+                    f"{seen.location or 'metadata'}, of sequence number {seen.sequence}.",
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:

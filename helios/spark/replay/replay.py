@@ -159,11 +159,12 @@ class Replay:
         identity = checkpoint.identity()
         if not self.plan.checkpoint or (identity and identity.pipeline in (self.plan.pipeline, self.plan.was)):
             return
-        reason = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
+        reason = f"belongs to pipeline {identity.pipeline!r}" if identity else "is not there"
+        first_run = "run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`."
         raise CheckpointError(
             f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {reason}; nothing was replayed.",
             where=self.plan.declared.sink.origin,
-            fix="run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`.",
+            fix="give each pipeline its own .checkpoint(...)." if identity else first_run,
         )
 
     # one replay
@@ -257,7 +258,7 @@ class Replay:
     def _begin(
         self, sink: Sink, notes: Notes, payloads: Payloads, new: State, checks: ReplayChecks, *, claimed: bool
     ) -> State:
-        """Stores the rows that now pass the step that rejected them, and claims the target unless that is done."""
+        """Stores the rows that now pass the step that rejected them, and claims the target unless `claimed`."""
         notes.clear()
         rows = self._rows(new)
         if rows is None:
@@ -296,14 +297,14 @@ class Replay:
                 f"{self.quarantine.within}` then deletes them here.",
             )
         if not chosen:
+            by = f"by a step with {self.step!r} in it" if self.step else "for a null key or route"
             raise NotFound(
-                f"no rows of {self.plan.pipeline} in {self.quarantine.text} were set aside by a step with "
-                f"{self.step!r} in it. {near_miss(self.step, [text or '(null keys and routes)' for text in texts])}"
+                f"no rows of {self.plan.pipeline} in {self.quarantine.text} were set aside {by}. "
+                f"{near_miss(self.step, [text or '(null keys and routes)' for text in texts])}"
             )
         return rows.where(F.col("step").isin(chosen))
 
     def _claim(self, sink: TableSink, new: State) -> None:
-        """Claims the target for a new replay."""
         ledger = sink.ledger
         record = ledger.load()
         if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= new.number:
@@ -384,7 +385,6 @@ class Replay:
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
-        """The sink with the upsert state of its pipeline."""
         loaded = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
         records = [record for record in loaded if record is not None]
         keys = next((record.keys for record in records), None)

@@ -86,5 +86,5 @@ def unavailable_service(reason: str, plan: Plan) -> str:
             if urlsplit(address).netloc in reason:
                 return f"{name} at {address}"
     services = [*(read.source.service for read in plan.reads), plan.write.sink.service]
-    brokers = list(dict.fromkeys(service for service in services if service is not None))
-    return " or ".join(brokers) if brokers and is_outage_message(reason) else "a catalog or its storage"
+    names = list(dict.fromkeys(service for service in services if service is not None))
+    return " or ".join(names) if names and is_outage_message(reason) else "a catalog or its storage"

@@ -36,7 +36,7 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
 
     Raises:
         LeaseError: A driver is alive on the checkpoint.
-        CheckpointError: The checkpoint has files under the new name already.
+        CheckpointError: The checkpoint has files under both names.
     """
     plan = context.plan
     branch = plan.write.sink.branch_name

@@ -114,7 +114,7 @@ written. When `execute` returns, the target has the batch, but Spark's log does 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """Makes the driver die once at a moment while the block runs. The yielded list contains the moment after that."""
+    """Makes the driver die once at a moment while the block runs. The yielded list is empty until then."""
     owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []

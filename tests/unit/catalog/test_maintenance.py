@@ -421,7 +421,7 @@ def _damage_start(folder: Path) -> None:
         (_damage_offsets, "offsets/0 is missing or damaged"),
         (_other_offsets, "offsets/0 has a position of no known kind of source"),
         (_too_few_offsets, "offsets/0 has 0 sources, and the pipeline 1"),
-        (_damage_start, "2 places for 1 sources"),
+        (_damage_start, "2 starting positions for 1 sources"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_read_is_named(table: Table, tmp_path: Path, damage: Any, told: str) -> None:

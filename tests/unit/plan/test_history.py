@@ -126,7 +126,7 @@ def test_what_is_not_there_any_more_is_no_matter_to_who_has_begun(world: World) 
         SOURCE.incremental().at_ref("v3"),
         SOURCE.incremental(start=7),
     ):
-        world.refused(source, Unsettled, "A pipeline that has begun continues without it.")
+        world.refused(source, Unsettled, "A pipeline that has begun continues anyway.")
 
 
 def test_an_empty_table(catalog: Catalog, world: World) -> None:

@@ -88,7 +88,7 @@ def test_every_codec_is_known_or_refused(file_format: str) -> None:
         problems = codec_problems(SINK.compression(codec), file_format)
         assert bool(problems) == (codec not in WRITER_CODECS[file_format])
         for problem in problems:
-            assert f"this writer has no such codec for {file_format}" in str(problem)
+            assert f"Spark's jars have no such codec for {file_format}" in str(problem)
             assert problem.fix == f"use one of {', '.join(WRITER_CODECS[file_format])}."
 
 

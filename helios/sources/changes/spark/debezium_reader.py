@@ -66,10 +66,7 @@ class DebeziumReader(TopicChangesReader):
             self._frozen = self._cluster.logs(self._earlier_logs)
 
     def _note_unread_slot(self) -> None:
-        """Notes a problem of the replication slot.
-
-        If nobody reads the slot, its topics look like those of a database without changes.
-        """
+        """Notes a problem of the replication slot: if nobody reads it, the database seems to have no changes."""
         slot = self._changes.replication
         if slot is None:
             return

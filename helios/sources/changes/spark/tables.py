@@ -30,7 +30,7 @@ RECORDS = StructType(
 """The columns of records, as Spark reads them."""
 
 TABLE = "__helios_table"
-"""The hidden column with the table of a change, a struct of the fields `ORIGIN`; null if the record names no table."""
+"""The table of a record, a struct of the fields `ORIGIN`, in a hidden column; null if it is bad or names none."""
 
 NO_SCHEMA = "the record has no schema part, from which its columns come: set Debezium's schemas.enable to true"
 
@@ -68,7 +68,7 @@ class ChangesByTable:
         rejected: Collects the bad records.
 
     Attributes:
-        tables: The versions and keys of each table in the records. None stands for records that name no table.
+        tables: The versions and keys of each table in the records. None stands for records without `TABLE`.
     """
 
     def __init__(self, records: DataFrame, source: Source, rejected: RejectedInput) -> None:
@@ -108,7 +108,7 @@ class ChangesByTable:
         """Treats all records of a table as bad.
 
         Args:
-            table: The table; None for records that name no table.
+            table: The table; None for records without `TABLE`.
             keys: The key columns of the table.
             why: The reason why the records are bad; a record that was bad before keeps its own reason.
 
@@ -127,7 +127,7 @@ class ChangesByTable:
         self._changes.unpersist()
 
     def _changes_of(self, table: SourceTable | None) -> DataFrame:
-        """The changes of a table; if `table` is None, the records that name no table."""
+        """The records of a table; if `table` is None, those without `TABLE`."""
         named_table = F.col(TABLE)
         if table is None:
             return self._changes.where(named_table.isNull())

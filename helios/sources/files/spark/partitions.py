@@ -106,7 +106,7 @@ def _fits(text: str, kind: DataType) -> bool:
 
 
 def _plain(path: str) -> str:
-    """A path without its scheme, and absolute if it is local."""
+    """A path without its scheme and bucket, and absolute if it is local."""
     parts = urlsplit(path)
     if len(parts.scheme) > 1:
         return re.sub(r"^[A-Za-z][\w+.-]*:(//[^/]*)?", "", path)
@@ -145,7 +145,7 @@ def with_partition_columns(columns: StructType, partition_columns: StructType) -
 
 
 def value(name: str, path: str, files: Iterable[str]) -> Column:
-    """The text of a partition column, from the path of each row's file; null if no folder of the path has the column.
+    """The text of a partition column, from the path of each row's file; null for `NULL`, and if no folder has it.
 
     Args:
         name: The column.

@@ -161,12 +161,12 @@ def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
         (ORDERS >> SINK.sort_by("tss desc"), "sort_by(tss desc): no column 'tss'. Did you mean 'ts'?"),
         (ORDERS >> SINK.sort_by("lower(name)"), "sort_by(lower(name)): 'lower(name)' is not a column"),
         (ROWS >> SINK.sort_by("m"), "sort_by(m): map<string,int> has no order in Iceberg."),
-        (ORDERS >> SINK.compression("brotli"), "compression('brotli'): this writer has no such codec for parquet."),
+        (ORDERS >> SINK.compression("brotli"), "compression('brotli'): Spark's jars have no such codec for parquet."),
         (ORDERS >> SINK.compression("zstd", 40), "compression('zstd', 40): zstd in parquet takes levels 1 to 22."),
         (ORDERS >> SINK.compression("snappy", 1), "compression('snappy', 1): snappy in parquet has no levels."),
         (
             ORDERS >> SINK.table_properties({"write.format.default": "avro"}).compression("lz4"),
-            "compression('lz4'): this writer has no such codec for avro.",
+            "compression('lz4'): Spark's jars have no such codec for avro.",
         ),
         (
             ORDERS >> SINK.table_properties({"write.format.default": "parqet"}),
