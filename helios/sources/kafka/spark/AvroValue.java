@@ -244,7 +244,7 @@ public class AvroValue implements UDF1 {
     return (JsonNode) node.path(name);
   }
 
-  /** Collects the fields of a writer's schema that the wanted schema lacks; Spark takes no recursive one, so it ends. */
+  /** Collects the fields that the wanted schema lacks. It ends, as Spark accepts no recursive schemas. */
   private static void collectLacking(Schema writer, Schema wanted, String path, StringBuilder lacking) {
     if (writer.getType() == Schema.Type.UNION) {
       for (Iterator types = writer.getTypes().iterator(); types.hasNext();) {
