@@ -91,11 +91,11 @@ def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) 
 
     If `final` is false, settings may be missing, and values may contain `${NAME}`.
     """
-    rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
+    sections: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
         ("storages", STORAGES, ("type",)),
     )
-    for section, types, common_keys in rows:
+    for section, types, common_keys in sections:
         for name, settings in tree.get(section, {}).items():
             path = (section, name)
             type_name = settings.get("type")

@@ -87,9 +87,9 @@ def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
 
 
 def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
-    """Returns the combinations of values of which each matching row has one, as in `id IN (1, 2)`, in some columns.
+    """The combinations of column values to which a condition limits the matching rows, such as `id IN (1, 2)`.
 
-    The result has at most `MAX_COMBINATIONS`. It is empty if the condition limits no column to listed values.
+    At most `MAX_COMBINATIONS` are returned; none if the condition limits no column to listed values.
 
     Examples:
         >>> from pyiceberg.expressions.parser import parse

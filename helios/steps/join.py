@@ -88,11 +88,11 @@ def join(
     `.upsert(..., history=True)` writes them, a row is valid while `valid_from <= ts < valid_to`; a null bound is open.
     Otherwise the commit times of the main branch decide: a snapshot is valid from the millisecond of its commit on.
     A time before the first commit matches no row. A time before the retained history stops the run. A time after the
-    last commit reads the newest snapshot of the batch. All valid rows of a key match; a null key or time matches none.
-    Times without a zone are UTC.
+    last commit reads the snapshot at which the batch reads the table. All valid rows of a key match; a null key or time
+    matches none. Times without a zone are UTC.
 
     With `within=` two streams are joined, and the event times of two matching rows must be near each other:
-    `join(clicks, on="ad", how="left", within=(0, "1 hour"))`. Each side has a watermark, whose column is the event
+    `join(clicks, on="ad", how="left", within=(0, "1 hour"))`. Each side needs a watermark, whose column is the event
     time, so that no row waits for ever.
 
     Args:
@@ -108,13 +108,13 @@ def join(
         DeclarationError: `right` is not a source or stream, or `how` is unknown or does not fit `as_of` or `within`.
     """
     kind = _kind(right, how)
-    keys = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
-    _refuse_untimed(kind, as_of, within)
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    _check_time_options(kind, as_of, within)
     if not keys and kind != "cross":
         raise DeclarationError("join() needs at least one column in on=.", where=caller())
     if keys and kind == "cross":
         raise DeclarationError(
-            'join(how="cross") pairs each row with every other one, and takes no columns in on=.',
+            'join(how="cross") pairs each row with all rows of the right side, and takes no columns in on=.',
             where=caller(),
             fix='write on=[], or another how=, such as "inner".',
         )
@@ -124,7 +124,7 @@ def join(
 
 
 def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
-    """The kind of join by its own name; refuses an unknown kind, and a right side that is not a flow."""
+    """The kind of join that `how` names; refuses an unknown one, and a right side that is not a flow."""
     if not isinstance(right, Flow):
         raise DeclarationError(
             f"join() takes a source or a stream, not {type(right).__name__}.",
@@ -138,7 +138,7 @@ def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
     return kind
 
 
-def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
+def _check_time_options(kind: JoinKind, as_of: object, within: object) -> None:
     """Refuses `as_of` together with `within`, and either of them in a kind of join that is not in `TIMED_KINDS`."""
     named = [name for name, value in (("as_of", as_of), ("within", within)) if value is not None]
     if len(named) == 2:

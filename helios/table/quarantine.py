@@ -82,7 +82,7 @@ def groups(table: Table) -> list[Group]:
         InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
-    _refuse_no_quarantine(table)
+    _require_quarantine(table)
     keys = ["pipeline", "step", "reason"]
     with translating_errors(table, "reading it"):
         rejected = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
@@ -108,7 +108,7 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
         InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
-    _refuse_no_quarantine(table)
+    _require_quarantine(table)
     newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
     return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
 
@@ -157,7 +157,7 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
     return sum(group.rows for group in groups)
 
 
-def _refuse_no_quarantine(table: Table) -> None:
+def _require_quarantine(table: Table) -> None:
     """Refuses a table that is not a quarantine table.
 
     Raises:

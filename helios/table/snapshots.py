@@ -106,7 +106,7 @@ class Table:
         if past:
             return self.snapshot(past[-1])
         first_state = (
-            f"its first state is of {shown(from_milliseconds(log[0].timestamp_ms))}" if log else "it has no snapshots"
+            f"its first state is of {shown(from_milliseconds(log[0].timestamp_ms))}" if log else "main has no snapshots"
         )
         raise NotFound(f"table {self.name} had no snapshot at {shown(moment)}: {first_state}.", where=caller())
 
@@ -179,7 +179,7 @@ class Table:
         return refs.apply(self, refs.removal(self, "remove_tag", name))
 
     def drop_branch(self, name: str) -> Snapshot:
-        """Removes a branch, and returns its head. Snapshots that no other branch has can then expire.
+        """Removes a branch, and returns its head. Snapshots that no other branch or tag has can then expire.
 
         Raises:
             NotFound: There is no such branch.

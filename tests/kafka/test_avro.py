@@ -200,7 +200,7 @@ def test_a_declared_schema_with_a_registry(world: Any, topics: Topics, registry:
             ("fields that the schema lacks: grade",): 1,
             ("the value does not fit its schema: Found string, expecting long",): 1,
             ("the schema id 999 is not in the registry",): 1,
-            (f"the schema id {listed} is one of JSON, and not of Avro",): 1,
+            (f"the schema id {listed} names a schema of JSON, and not of Avro",): 1,
             ("the value does not begin with the byte 0 and the id of a schema",): 2,
         }
     )

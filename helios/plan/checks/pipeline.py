@@ -138,7 +138,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
         DeclarationError(
             f"flush(rows=) cannot bound {uncounted.label()}, whose rows are not counted before they are read.",
             where=sink.origin,
-            fix="bound its files instead, with .incremental(max_files=100).",
+            fix="leave rows= out; for files, write .incremental(max_files=100).",
         )
     ]
 

@@ -88,7 +88,7 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def changed_columns(step: Step) -> Sequence[str]:
-    """The columns that a step changes or drops; those of a select are not told."""
+    """The columns that a `drop`, `with_columns` or `cast` drops or changes; empty for any other step."""
     if isinstance(step, Drop):
         return step.columns
     if isinstance(step, WithColumns):
@@ -97,7 +97,7 @@ def changed_columns(step: Step) -> Sequence[str]:
 
 
 def _computed_names(step: Select) -> set[str]:
-    """The names that a select gives to expressions, in lower case: not to plain columns."""
+    """The names, in lower case, that a select gives to expressions other than plain columns."""
     aliased = ((alias_of(text), text) for text in step.expressions)
     return {alias.lower() for alias, text in aliased if alias is not None and not list(_renaming(text))}
 
@@ -289,7 +289,7 @@ def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
         keys = ", ".join(f'"{name}"' for name in names)
         reason = "an aggregate over a followed source has no end, so it cannot be appended"
         if has_watermark:
-            reason = "after a watermark an aggregate needs a time window to end"
+            reason = "after a watermark, an aggregate ends only with a time window"
         problems.append(
             DeclarationError(
                 f"{step.text()}: {reason}.",

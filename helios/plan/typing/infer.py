@@ -129,9 +129,9 @@ def absent_column(step: Step, name: str, schema: Schema | None, side: str = "") 
     """The problem if the schema certainly has no column of this name; the name is not parsed."""
     if schema is None or not schema.exact or schema.get(name):
         return []
-    where = f"{side} has no column" if side else "no column"
+    absence = f"{side} has no column" if side else "no column"
     text = label(call_name(step), name)
-    return [NotFound(f"{text}: {where} {name!r}. {near_miss(name, schema.names)}", where=step.origin)]
+    return [NotFound(f"{text}: {absence} {name!r}. {near_miss(name, schema.names)}", where=step.origin)]
 
 
 def event_time(

@@ -84,10 +84,11 @@ class Schema:
             id      bigint  not null
             amount  double
         """
-        width = max((len(n) for n in self.names), default=0)
-        types = max((len(c.type) for c in self.columns), default=0)
+        name_width = max((len(n) for n in self.names), default=0)
+        type_width = max((len(c.type) for c in self.columns), default=0)
         return "\n".join(
-            f"{c.name:<{width}}  {c.type:<{types}}  {'' if c.nullable else 'not null'}".rstrip() for c in self.columns
+            f"{c.name:<{name_width}}  {c.type:<{type_width}}  {'' if c.nullable else 'not null'}".rstrip()
+            for c in self.columns
         )
 
     def as_json(self) -> list[dict[str, object]]:

@@ -153,7 +153,7 @@ class FileLog:
 
         Args:
             at: The position.
-            other: The log of another checkpoint, which this one replaces. Entries that only that log has are copied.
+            other: The log of another checkpoint, which this one replaces. Its entries are copied if this log lacks one.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -359,7 +359,7 @@ class FileLog:
         self._log_files.append(LogFile(name, entry.number, entry.number))
 
     def _merge(self, last: int) -> None:
-        """Merges log files if the entry `last` completes 32, 1024, ... entries. All of them are final."""
+        """Merges log files if the entry `last`, which a later one follows, completes 32, 1024, ... entries."""
         size = FANOUT
         while last and last % size == 0:
             log_files = [file for file in self._log_files if file.first > last - size and file.last <= last]

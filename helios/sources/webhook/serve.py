@@ -29,7 +29,7 @@ BACKLOG = 2048
 """The most connections that the kernel queues until the server accepts them."""
 
 MOST_CONNECTIONS = 1000
-"""The most connections of a server."""
+"""The largest result of `most_connections`."""
 
 
 def most_connections() -> int:

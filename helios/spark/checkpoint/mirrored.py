@@ -2,8 +2,8 @@
 
 <checkpoint>/helios/mirror.json
 
-Helios writes the file before it creates a table. By the file, it refuses another source table under the same name, and
-another key.
+Helios writes the file before it creates a table. A table of the same name with another source table or another key is
+refused.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def outage_reason(error: BaseException) -> str | None:
-    """The reason why a catalog or a storage does not answer, if a later try may succeed; None for any other failure."""
+    """The reason why a service does not answer, if a later try may succeed; None for any other failure."""
     for cause in _causes(error):
         if isinstance(cause, StaleReplica):
             return cause.what
@@ -212,7 +212,7 @@ def outage_reason(error: BaseException) -> str | None:
 
 
 def is_outage(error: BaseException) -> bool:
-    """True if a catalog or a storage does not answer, and a later try may succeed."""
+    """True if a service does not answer, and a later try may succeed."""
     return outage_reason(error) is not None
 
 
@@ -225,7 +225,7 @@ def expired_token(error: BaseException) -> str | None:
 
 
 def shortened(text: str, length: int = 200) -> str:
-    """The first line of a text, cut to at most `length` characters."""
+    """The first line of a text; `...` replaces what follows its first `length` characters."""
     line = next(iter(text.strip().splitlines()), "")
     return line if len(line) <= length else f"{line[:length]}..."
 

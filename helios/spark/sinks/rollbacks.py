@@ -47,14 +47,14 @@ def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSna
 
 
 def landing_of(record: Record | None) -> Landing | None:
-    """The batch that a record names, as a `Landing`: a committed batch; None if it has no snapshot."""
+    """The batch that a record names, as a `Landing`; None if the record has no snapshot."""
     if record is None or record.snapshot is None:
         return None
     return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
 
 
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
-    """Changes the record of the last replay as if the table never had that replay, as when the table is emptied."""
+    """Changes the record of the last replay as if the table never had that replay."""
     table.refresh()
     before = records_before_replays(table, pipelines)
     if before:
@@ -178,10 +178,10 @@ class RollbackGuard:
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """The record with which a new checkpoint continues: it names the head unless its batch is still there.
+        """The record with which a new checkpoint continues.
 
-        It is the record as it is if the branch certainly has the last batch. Otherwise the head takes the place of the
-        batch's snapshot. Its `rolled_back` is True if a replay is lost, or a batch is or may be lost.
+        Unless the branch certainly has the last batch, the record names the head in place of the batch's snapshot. Its
+        `rolled_back` is True if a replay is lost, or a batch is or may be lost.
 
         Raises:
             LedgerError: The target has a later batch than its record names: its rows would be written again.

@@ -115,8 +115,8 @@ class SharedKeys:
         if self._terms is None:
             return
         for name, record in other_records(known_records(table), self._context.plan).items():
-            is_own = record.keys in (None, self._context.keys)  # a pipeline and its replays share one state
-            if not is_own and record.branch == self._branch and shares_keys(self._terms, record.upserts):
+            other_state = record.keys not in (None, self._context.keys)  # a pipeline and its replays share one state
+            if other_state and record.branch == self._branch and shares_keys(self._terms, record.upserts):
                 yield name, record
 
     def _verify(self, name: str, state: UpsertState, terms: Mapping[str, object]) -> None:

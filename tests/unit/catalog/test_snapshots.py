@@ -43,7 +43,7 @@ def test_a_table_that_was_never_written(empty: Table) -> None:
     assert error.value.what == "table local.a.t has no snapshot 5. It has none."
     with pytest.raises(NotFound) as error:
         empty.snapshot_at("2026-01-01")
-    assert error.value.what == ("table local.a.t had no snapshot at 2026-01-01T00:00:00.000Z: it has no snapshots.")
+    assert error.value.what == ("table local.a.t had no snapshot at 2026-01-01T00:00:00.000Z: main has no snapshots.")
 
 
 def test_snapshots_tell_what_happened(table: Table) -> None:

@@ -132,7 +132,7 @@ def test_what_is_not_there_any_more_is_no_matter_to_who_has_begun(world: World) 
 def test_an_empty_table(catalog: Catalog, world: World) -> None:
     world.table = catalog.create_table("a.empty", IDS)
     assert world.settle(SOURCE.incremental()) == Settled()
-    world.refused(SOURCE.as_of("2200-01-01"), NotFound, "it has no snapshots", "local.a.empty has none.")
+    world.refused(SOURCE.as_of("2200-01-01"), NotFound, "main has no snapshots", "local.a.empty has none.")
     world.refused(SOURCE.at_snapshot(7), NotFound, "local.a.empty has none.")
     world.refused(SOURCE.at_ref("main"), NotFound, "no branch or tag 'main'. There are none.")
 

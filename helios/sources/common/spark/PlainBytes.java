@@ -26,7 +26,7 @@ public abstract class PlainBytes {
   // The number that was read last.
   private transient boolean negative;
   private transient boolean fits;
-  private transient boolean powered;
+  private transient boolean hasExponent;
   private transient long digits;
   private transient int fraction;
 
@@ -176,13 +176,13 @@ public abstract class PlainBytes {
       }
     }
     fits = count + fraction <= 18;
-    powered = letterAt(at) == 'e' || letterAt(at) == 'E';
-    if (powered) {
+    hasExponent = letterAt(at) == 'e' || letterAt(at) == 'E';
+    if (hasExponent) {
       byte sign = letterAt(++at);
       at += sign == '-' || sign == '+' ? 1 : 0;
-      int power = at;
+      int exponent = at;
       digits();
-      if (at == power) {
+      if (at == exponent) {
         return false;
       }
     }
@@ -199,7 +199,7 @@ public abstract class PlainBytes {
 
   /** Reads a whole number of a type with `width` bytes. */
   public final Object whole(int width) {
-    if (!number() || !fits || powered || fraction > 0) {
+    if (!number() || !fits || hasExponent || fraction > 0) {
       return UNSURE;
     }
     long value = negative ? -digits : digits;
@@ -222,7 +222,7 @@ public abstract class PlainBytes {
       return UNSURE;
     }
     Object result;
-    if (isDouble && fits && !powered && digits < EXACT) {
+    if (isDouble && fits && !hasExponent && digits < EXACT) {
       double exact = digits / (double) power(fraction); // both are exact, so the division rounds only once
       result = Double.valueOf(negative ? -exact : exact);
     } else {
@@ -239,7 +239,7 @@ public abstract class PlainBytes {
   public final Object decimal(int precision, int scale) {
     boolean quoted = letterAt(at) == '"';
     at += quoted ? 1 : 0;
-    if (!number() || !fits || powered || fraction > scale || (quoted && letterAt(at++) != '"')) {
+    if (!number() || !fits || hasExponent || fraction > scale || (quoted && letterAt(at++) != '"')) {
       return UNSURE;
     }
     long factor = power(scale - fraction);

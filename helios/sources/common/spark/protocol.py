@@ -115,7 +115,7 @@ class Source(Protocol):
     # rows
 
     def schema(self) -> StructType:
-        """The columns of a followed source, before its own predicates and columns are applied."""
+        """The columns of a followed source, before its own `where` and `select` are applied."""
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         """The rows of a span; None if the span adds no rows.

@@ -280,8 +280,8 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     int openUntil = -1; // a line that begins up to here may be a part of a field that was not closed
     while (at < text.length()) {
       boolean maybe = at <= openUntil;
-      boolean line = at < openUntil || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
-      int end = line ? endOfLine(text, at) : endOfRecord(text, at);
+      boolean byLine = at < openUntil || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
+      int end = byLine ? endOfLine(text, at) : endOfRecord(text, at);
       boolean open = end < 0;
       if (open) {
         openUntil = startOfLine(text, at, -end - 1);
@@ -289,7 +289,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
       }
       String record = text.substring(at, end);
       at = end + lineBreak(text, end);
-      if (isBlank(record) || (line && !maybe)) {
+      if (isBlank(record) || (byLine && !maybe)) {
         if (!headerPending && isSpaces(record)) {
           records.add(Arrays.asList(new String[] {record, SPACES}));
         }

@@ -151,7 +151,7 @@ class _Inspector:
         """Checks the first bytes of a file.
 
         Raises:
-            Unreadable: The file has another format than the source, or another compression than its name says.
+            Unreadable: The file has another format than the source, or not the compression that its name says.
         """
         stream = path.getFileSystem(self._conf).open(path)
         try:
@@ -165,9 +165,11 @@ class _Inspector:
                 raise Unreadable(f"it is no {self._source.format} file" + (f" but {actual}" if actual else ""))
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
             other = f": {actual}" if actual else ""
-            raise Unreadable(f"its name ends in .{ending}, but it has another compression{other}")
+            raise Unreadable(f"its name ends in .{ending}, but it is not compressed that way{other}")
         elif ending not in CODECS and actual:
-            raise Unreadable(f"it is no {self._source.format} file but {actual}: a compressed file needs its ending")
+            is_compressed = first.startswith(tuple(CODEC_MAGIC.values()))
+            hint = ": a compressed file needs its ending" if is_compressed else ""
+            raise Unreadable(f"it is no {self._source.format} file but {actual}{hint}")
 
     def _parquet(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()

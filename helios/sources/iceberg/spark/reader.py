@@ -325,7 +325,7 @@ class IcebergReader(SpanSource):
             return self._state_files(table, span.end[SNAPSHOT])
         snapshots = self._range(span)
         if snapshots.since is not None:
-            raise NotNative("it reads the new rows of a state alone")
+            raise NotNative("it reads only the new rows of a state")
         # As in `table_rows.read_range`: a whole state comes first, then the other files, whose metrics are separate.
         whole = snapshots.has_whole_state
         state = self._state_files(table, snapshots.state) if whole else None

@@ -185,7 +185,7 @@ public class AvroValue implements UDF1 {
     }
     JsonNode type = child(answer, "schemaType");
     if (type.isTextual() && !type.asText().equals("AVRO")) {
-      return "the schema id " + id + " is one of " + type.asText() + ", and not of Avro";
+      return "the schema id " + id + " names a schema of " + type.asText() + ", and not of Avro";
     }
     if (child(answer, "references").size() > 0) {
       return "the schema id " + id + " refers to other schemas, which are not resolved";
@@ -244,7 +244,7 @@ public class AvroValue implements UDF1 {
     return (JsonNode) node.path(name);
   }
 
-  /** Collects the fields of a writer's schema that the wanted schema lacks. It ends, as Spark accepts no recursion. */
+  /** Collects the fields that the wanted schema lacks. It ends, as Spark accepts no recursive schemas. */
   private static void collectLacking(Schema writer, Schema wanted, String path, StringBuilder lacking) {
     if (writer.getType() == Schema.Type.UNION) {
       for (Iterator types = writer.getTypes().iterator(); types.hasNext();) {

@@ -35,8 +35,9 @@ RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, BAD_REASON = "__helios_parsed", "__helios_why"
 """Hidden columns.
 
-RECORD: the record of Kafka. JSON: the value as JSON. AVRO: the value, resolved into the schema of the source.
-PARSED: the value, as Spark parses `JSON` or `AVRO`. BAD_REASON: the reason why the record is bad; null for a good one.
+RECORD: the record of Kafka. JSON: the result of `json_line` for the value. AVRO: the value, resolved into the schema of
+the source. PARSED: the value, as Spark parses `JSON` or `AVRO`. BAD_REASON: the reason why the record is bad; null for
+a good one.
 """
 
 PLAIN = "__helios_plain"
@@ -104,11 +105,11 @@ def rows(
         df = PARSERS[source.values.format](df, source)
     # The record is one struct, since columns of the value may have the same names as its fields.
     df = df.select(*columns, *metadata, *hidden, record.alias(RECORD), why.alias(BAD_REASON))
-    rows_with_records = transform(df) if transform is not None else _without_good_records(df)
+    rows_with_records = transform(df) if transform is not None else _without_bytes_of_good_records(df)
     return rejects.without_bad_rows(rows_with_records, verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
 
-def _without_good_records(df: DataFrame) -> DataFrame:
+def _without_bytes_of_good_records(df: DataFrame) -> DataFrame:
     """Sets `RECORD` to null in good rows, so that Spark does not copy the bytes of their records."""
     return df.withColumn(RECORD, F.when(F.col(BAD_REASON).isNotNull(), F.col(RECORD)))
 

@@ -90,6 +90,7 @@ class WebhookReader(FilesReader):
         return super()._waiting()
 
     def _recover(self) -> bool:
+        """Seals the segments of a crashed receiver; True if all acknowledged deliveries are in sealed segments."""
         return recover(self._folder, self._webhook.window)
 
     @property

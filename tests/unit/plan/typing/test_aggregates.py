@@ -104,7 +104,7 @@ def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
         (COUNTED >> aggregate("n", m="count(*)") >> SINK.upsert("n"), "has no end"),
         (
             FOLLOWED >> watermark("ts", "1h") >> aggregate("name", n="count(*)") >> SINK,
-            "needs a time window to end.*or upsert by the group columns",
+            "ends only with a time window.*or upsert by the group columns",
         ),
         (FOLLOWED >> select("name") >> union(COUNTED >> select("name")) >> SINK.upsert("name"), "has no end"),
         (FOLLOWED >> aggregate("1 +", n="count(*)") >> SINK.upsert("n"), "or group by columns and upsert"),
