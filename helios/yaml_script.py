@@ -122,7 +122,7 @@ class _YamlFile:
         if not name_arguments:
             return pipeline
         if "name" not in name_arguments or not isinstance(pipeline, Pipeline):
-            raise self._error(parts.get("was", parts["sink"]), "name: is for one pipeline, and was: needs name:.")
+            raise self._error(parts.get("was", parts["sink"]), "`name:` is for one pipeline, and `was:` needs `name:`.")
         return self._evaluate(
             "f(*a, **k)", parts["name"], f=pipeline.named, a=[name_arguments.pop("name")], k=name_arguments
         )

@@ -39,7 +39,7 @@ LONGEST_CELL = 40
     "--to", "after", metavar="STATE", help="The other state, in the same forms; by default the current state."
 )
 @click.option(
-    "--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row. Give it for each column."
+    "--key", "keys", multiple=True, metavar="COLUMN", help="Pair rows by this column; repeat it for each key column."
 )
 @click.option("--rows", type=click.IntRange(min=0), default=10, show_default=True, help="Show N rows of each kind.")
 @click.option("--exit-code", is_flag=True, help="Exit with 2 if the states differ.")

@@ -151,7 +151,8 @@ def _own_key_error(call: str) -> DeclarationError:
 
 def _single_table_error(call: str, instead: str = "") -> DeclarationError:
     own_pipeline = (
-        f'give that table a pipeline of its own: Cdc.debezium(...) >> Iceberg.sink("ns.t").upsert().{call}(...).'
+        "give the table that needs it a pipeline of its own: "
+        f'Cdc.debezium(...) >> Iceberg.sink("ns.t").upsert().{call}(...).'
     )
     return DeclarationError(
         f"Iceberg.mirror() takes no .{call}(): it writes many tables, each with its own columns.",

@@ -187,7 +187,7 @@ def _refused(
     how_to_fill = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     comparable = shares_keys(mine, others[other])
     difference_note = "" if comparable else " by other keys or another order,"
-    unreadable_note = " where the other does not find them" if comparable else ""
+    unknown_note = f", which {writer} does not know" if comparable else ""
     fixes = [
         f"write both as one pipeline, source >> union(other) >> sink, {how_to_fill}",
         f"where the two never write the same key, run once with `helios run {accepted_by}`",
@@ -199,7 +199,7 @@ def _refused(
         fixes.insert(0, f"run {not_sharing} once with `helios run --new-checkpoint`, and it shares what it remembers")
     return InputError(
         f"{other} upserts into {plan.write.table.text}, too,{difference_note} and {keeper} remembers "
-        f"{kept}{unreadable_note}: a late row that {writer} writes would bring back a deleted key, or replace a newer "
+        f"{kept}{unknown_note}: a late row that {writer} writes would bring back a deleted key, or replace a newer "
         "row; nothing was written.",
         where=plan.declared.sink.origin,
         fix=f"{'; or '.join(fixes)}.",

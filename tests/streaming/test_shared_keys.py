@@ -263,7 +263,7 @@ def test_a_state_in_a_checkpoint_is_shared_from_the_next_one_on(
     assert there.is_dir()
     arrive(world, "two", *LATE, (8, 4, False))
     two = upserts(world, "two")
-    with pytest.raises(InputError, match="one remembers deleted keys where the other does not find them") as refused:
+    with pytest.raises(InputError, match="one remembers deleted keys, which two does not know") as refused:
         world.run(two)
     # The first fix of the error, as it is written.
     assert str(refused.value.fix).startswith("run one once with `helios run --new-checkpoint`, and it shares")

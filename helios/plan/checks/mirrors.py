@@ -28,13 +28,13 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
         yield DeclarationError(
             f"Cdc.debezium({name}=): each table of {sink.label()} has its own columns and key, from its records.",
             where=source.origin,
-            fix=f"leave {name}= out, or give that table a pipeline of its own.",
+            fix=f"leave {name}= out, or give the table that needs it a pipeline of its own.",
         )
     if steps:
         yield DeclarationError(
             f"{steps[0].text()}: {sink.label()} writes many tables, each with its own columns, and no step fits all.",
             where=steps[0].origin,
-            fix="leave the step out, or give that table a pipeline of its own: "
+            fix="leave the step out, or give the table that needs it a pipeline of its own: "
             "Cdc.debezium(...) >> where(...) >> Iceberg.sink(...).upsert().",
         )
 

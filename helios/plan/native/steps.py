@@ -204,7 +204,7 @@ def _cast(compiler: _Compiler, step: Cast) -> None:
 def _expect(compiler: _Compiler, step: Expect) -> None:
     if step.on_fail == "quarantine":
         raise NotNative(f"{step.text()} quarantines rows as JSON, which only Spark writes")
-    # A row for which the condition is null fails, as a filter drops it.
+    # A row whose condition is null fails.
     conditions = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
     all_conditions = reduce(lambda a, b: Term("and", "boolean", (a, b)), conditions)
     refusal = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""

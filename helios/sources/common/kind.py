@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 
-WHY_SPANS = "stateless: each batch reads the new spans of its sources as batches"
+WHY_SPANS = "stateless: each batch reads what is new in its sources"
 
 
 def _described(source: Source, around: Surroundings) -> Described:

@@ -168,7 +168,7 @@ class FilesSource(Source):
             check_value(option, text, self.format, where)
             texts[option] = text
         before = {name: text for name, text in self.options if name != "sep" or "delimiter" not in texts}
-        source = replace(self, options=tuple({**before, **texts}.items()))  # Spark prefers `sep`: a tab for .tsv
+        source = replace(self, options=tuple({**before, **texts}.items()))  # Spark prefers `sep`, which .tsv files have
         refuse_values(source.reader_options(), where)
         if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)

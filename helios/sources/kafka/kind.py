@@ -34,6 +34,6 @@ KAFKA = SourceKind(
     failures="helios.sources.kafka.spark.failures:failure",
     outages=OUTAGES,
     looks="helios.sources.kafka.spark.looks:kafka",
-    why="stateless over topics: each batch reads its range of offsets as a batch",
+    why="stateless over topics: each batch reads its range of offsets",
     units="records",
 )

@@ -22,7 +22,8 @@ INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """The number of bits of each integer type."""
 
 LONGEST_POWER = 39
-"""The most characters of a decimal with an exponent: a longer one might lose digits when it is read."""
+"""The most characters of a decimal with an exponent: a longer one might lose digits when it is read. Also the largest
+exponent of a zero."""
 
 NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

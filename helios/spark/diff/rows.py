@@ -67,7 +67,7 @@ class Comparison:
         columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
         keys: The columns that identify a row; without keys, no row counts as changed.
         same: Whether both are states of the same table.
-        samples: The number of added rows, of removed rows and of changed rows that are shown.
+        samples: The most rows that are shown of each kind: added, removed and changed.
     """
 
     columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
@@ -112,7 +112,8 @@ def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison
 def _load(spark: SparkSession, side: Side) -> JavaTable:
     table = load_table(spark, side.name)
     if table is None or (side.snapshot is not None and table.snapshot(side.snapshot) is None):
-        raise RunError(f"{side.name.text} was changed meanwhile: snapshot {side.snapshot} is gone.", fix="run again.")
+        gone = "the table" if table is None else f"snapshot {side.snapshot}"
+        raise RunError(f"{side.name.text} was changed meanwhile: {gone} is gone.", fix="run again.")
     return table
 
 
@@ -137,7 +138,7 @@ def _rows(
 
 
 def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> JavaTable:
-    """A view of a table with these columns, followed by all other present and former columns of the table.
+    """A table object with these columns, followed by all other present and former columns of the table.
 
     The other columns are needed because equality deletes may refer to them.
     """
@@ -155,8 +156,8 @@ def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> 
     schema = core.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": optional_fields}))
     base = table.operations().current()
     metadata = core.TableMetadata.buildFrom(base).setCurrentSchema(schema, base.lastColumnId()).build()
-    view: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
-    return view
+    altered: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
+    return altered
 
 
 # comparing

@@ -85,7 +85,7 @@ def null_counts(
 
 
 def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> ReadManifests:
-    """Reads those manifests of a snapshot of which this process does not know yet that they list no nulls.
+    """Reads the manifests of a snapshot, except those in which this process has found no nulls before.
 
     No manifest is read if all commits since a snapshot that had no nulls are Helios's own, under the current schema.
     """

@@ -127,7 +127,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
             break
         stamped = _stamped_snapshot(snapshot, lookup)
         stamps = stamped.summary() if stamped is not None else None
-        # A batch whose own snapshot is older than the record was discarded, and cherry-picked later.
+        # A cherry-pick is new only if the picked snapshot is: an older batch was discarded before it was picked.
         newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))

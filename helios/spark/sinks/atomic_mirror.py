@@ -68,8 +68,8 @@ class AtomicMirrorSink(MirrorSink):
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
             # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
             context.landings(name).forget()
-            followed = METADATA_FILES if plan.streaming else {}
-            properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
+            metadata_files = METADATA_FILES if plan.streaming else {}
+            properties = {"format-version": "2", **metadata_files, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
         if known.get(name.text) not in (None, str(table.uuid())):
             raise self._lost_error(name.text, "is not the same table as before")

@@ -382,7 +382,7 @@ class Ledger:
             raise RunError(
                 f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "
                 "written.",
-                fix="run again: no row is written twice.",
+                fix="remove the cause, then run again: no row is written twice.",
             ) from error
         for pause in LOOKUP_PAUSES:
             time.sleep(pause)

@@ -206,7 +206,7 @@ def key_filter(rows: DataFrame, keys: tuple[str, ...], count: int | None = None)
     Args:
         rows: The batch.
         keys: The key columns.
-        count: The number of its rows; None if unknown. Spark's own size estimate may lead to a shuffle of the target.
+        count: The number of the batch's rows; None if unknown. Spark's own estimate may make it shuffle the target.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
     batch_keys = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
@@ -291,7 +291,7 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
             the order.
         target: The target before the batch.
         keys: The key columns.
-        remembered: The stored deletes, with the key columns and their order.
+        remembered: The stored deletes, with the key columns, `ORDER` and `DELETED`.
 
     Returns:
         Rows of the target's columns with the helper columns, to be merged by key and `valid_from`.

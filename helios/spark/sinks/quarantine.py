@@ -303,8 +303,8 @@ class QuarantineSink(Sink):
                 self.refuse_gone()
                 key = LEDGER + self._plan.pipeline
                 schema = self._spark.createDataFrame([], COLUMNS).schema
-                followed = METADATA_FILES if self._plan.streaming else {}
-                properties = {"format-version": "2", **followed, key: claim.as_json()}
+                metadata_files = METADATA_FILES if self._plan.streaming else {}
+                properties = {"format-version": "2", **metadata_files, key: claim.as_json()}
                 table = tables.create_table(self._spark, self._name, schema, properties)
             missing = {"payload", "reason", "position", "batch"} - set(tables.spark_schema(self._spark, table).names)
             if missing:

@@ -32,7 +32,7 @@ def names_of(table: JavaTable, names: Iterable[str | None], record: Record | Non
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # A record of another branch does not count: its pipeline has published that branch here, and continues there.
+        # The name of a pipeline of another branch stays: that branch was published into this one, with the stamps.
         if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
             former.add(name)
     return {name for name in names if name} | former

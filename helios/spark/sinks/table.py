@@ -183,7 +183,7 @@ def has_written(plan: Plan, table: JavaTable) -> bool:
 
 
 def split_invalid(rows: Built, mode: Mode) -> Built:
-    """Keeps the rows with valid keys and rejects the others."""
+    """Keeps the valid rows and rejects the others."""
     if not mode.traits.keyed:
         return rows
     reason = invalid_reason(mode)

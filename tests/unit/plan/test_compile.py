@@ -92,7 +92,7 @@ def test_every_node_has_a_lowering() -> None:
 POLL = "the smallest poll of the sources"
 
 
-ENDS = ("as a columnar batch", "as batches", "that the source's log names")
+ENDS = ("as a columnar batch", "what is new in its sources", "that the source's log names")
 
 
 def on(every: float, why: str, max_rows: int | None = None, bound: str = "", max_files: int | None = None) -> Trigger:

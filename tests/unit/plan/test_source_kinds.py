@@ -125,7 +125,7 @@ def test_a_description_makes_a_kind_of_source(kind: Callable[..., None], planned
     assert plan.trigger is not None
     assert (plan.trigger.every, plan.trigger.max_rows, plan.trigger.bound) == (5.0, 7, "incremental(max_rows=)")
     assert (plan.reads[0].kind, plan.reads[0].name, plan.pushed(0)) == ("counter", "Counter()", ())
-    assert "path      snapshot ranges: stateless: each batch reads the new spans of its sources" in str(plan)
+    assert "path      snapshot ranges: stateless: each batch reads what is new in its sources" in str(plan)
     assert plan.as_json()["sources"][0]["kind"] == "counter"
 
 

@@ -35,7 +35,7 @@ def test_the_plan_of_a_topic(planned: Callable[[Any], Plan]) -> None:
         "values as json; records with other fields are bad",
         "of each record: partition, timestamp as at",
         "from 2026-01-01T00:00:00Z on, read_committed",
-        "each batch reads its range of offsets as a batch, cut between records by incremental(max_rows=)",
+        "each batch reads its range of offsets, cut between records by incremental(max_rows=)",
         "id bigint, partition int, at timestamp",
     ):
         assert line in text
