@@ -108,7 +108,7 @@ def join(
         DeclarationError: `right` is not a source or stream, or `how` is unknown or does not fit `as_of` or `within`.
     """
     kind = _kind(right, how)
-    keys = (on,) if isinstance(on, str) else tuple(on)
+    keys = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
     _check_time_options(kind, as_of, within)
     if not keys and kind != "cross":
         raise DeclarationError("join() needs at least one column in on=.", where=caller())
