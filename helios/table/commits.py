@@ -140,7 +140,7 @@ def commit_in(
     places: Sequence[Warehouse] = (),
     checkpoints: Mapping[str, str] | None = None,
 ) -> Commit:
-    """The commit of a snapshot, from the table's current or earlier metadata; otherwise as `commit_of`."""
+    """The commit of a snapshot as in `commit_of`, but from the given metadata, which may be earlier metadata."""
     return _history(metadata, snapshot, places, checkpoints or {})[0]
 
 
