@@ -50,7 +50,7 @@ def path(java: Java, spark_version: str) -> Path:
 
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
-    """The recorded class path and options of a JVM with the archive; None if Spark's jars have changed since."""
+    """The class path and JVM options for the archive; None if they are not stored, or if Spark's jars have changed."""
     return recipes.load(_recipe_file(path(java, spark_version)))
 
 

@@ -78,7 +78,7 @@ class Commit:
 
     @property
     def repairs(self) -> str | None:
-        """The pipeline whose rows a backfill repaired by this commit; None for the commit of a batch.
+        """The pipeline whose rows a backfill repaired by this commit; None for any other commit.
 
         The backfill reads again what that pipeline had read, up to the same position.
         """

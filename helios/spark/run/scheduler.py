@@ -82,7 +82,7 @@ class Runner:
         return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a reader may start: its writer runs, and so has emptied the table if it refills it, or has ended.
+        """True if a reader may start: its writer has ended, or runs, and so has emptied a table that it refills.
 
         A reader that reads once waits for more: for the complete table, or for one batch of a writer without end.
         """
