@@ -369,7 +369,7 @@ def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def note_unrun_pipelines() -> None:
-    """Prints a note at the end of `python script.py`, if it has declared pipelines and not loaded the engine."""
+    """Prints a note at the end of a `python script.py` that declares pipelines, and has not loaded the engine."""
     main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed the module's `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     raised = hasattr(sys, "last_type")

@@ -27,7 +27,7 @@ from helios.environment.java import Java, environment
 from helios.errors import EnvironmentProblem, first_line
 
 TRAINING_SECONDS = 600
-"""The time limit for creating the archive. It takes half a minute, or some minutes on a busy machine."""
+"""The time limit for creating the archive, which takes half a minute, or some minutes on a busy machine."""
 USUAL_SECONDS = 40.0
 """The usual time for creating the archive."""
 PREPARING = "preparing a faster start of Spark, once, in about 40 s ..."
@@ -50,7 +50,7 @@ def path(java: Java, spark_version: str) -> Path:
 
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
-    """The recipe that was created with the archive; None if there is none, or if Spark's jars have changed since."""
+    """The class path and JVM options for the archive; None if they are not stored, or if Spark's jars have changed."""
     return recipes.load(_recipe_file(path(java, spark_version)))
 
 

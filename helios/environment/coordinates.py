@@ -106,11 +106,11 @@ def pip_command(spark_minor: str = NEWEST) -> str:
     return f"pip install 'pyspark>={spark_minor},<{major_number}.{int(minor_number) + 1}'"
 
 
-def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
+def coordinates(spark_version: str, components: Iterable[str]) -> tuple[str, ...]:
     """The coordinates of the components' jars, each once, in the order of the components.
 
     Args:
-        spark_minor: A minor version such as "4.1", or a full version such as "4.1.4".
+        spark_version: A minor version such as "4.1", or a full version such as "4.1.4".
         components: The names of components in `COMPONENTS`, such as "iceberg", "sqlite" or "aws".
 
     Examples:
@@ -120,17 +120,17 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     Raises:
         EnvironmentProblem: No jars are known for this Spark, or for a component on it.
     """
-    spark_row = minor(spark_minor)
-    if spark_row not in COMPONENTS:
+    spark_minor = minor(spark_version)
+    if spark_minor not in COMPONENTS:
         raise EnvironmentProblem(
-            f"Helios knows no Iceberg jars for Spark {spark_minor}; supported: {', '.join(sorted(COMPONENTS))}.",
+            f"Helios knows no Iceberg jars for Spark {spark_version}; supported: {', '.join(sorted(COMPONENTS))}.",
             fix=f"{pip_command()}.",
         )
-    known = COMPONENTS[spark_row]
+    known = COMPONENTS[spark_minor]
     pinned: dict[str, None] = {}
     for component in components:
         if component not in known:
-            raise _unknown(component, spark_row)
+            raise _unknown(component, spark_minor)
         pinned.update(dict.fromkeys(known[component]))
     return tuple(pinned)
 

@@ -78,7 +78,7 @@ class Commit:
 
     @property
     def repairs(self) -> str | None:
-        """The pipeline whose rows a backfill repaired by this commit; None for the commit of a batch.
+        """The pipeline whose rows a backfill repaired by this commit; None for any other commit.
 
         The backfill reads again what that pipeline had read, up to the same position.
         """
@@ -140,7 +140,7 @@ def commit_in(
     places: Sequence[Warehouse] = (),
     checkpoints: Mapping[str, str] | None = None,
 ) -> Commit:
-    """The commit of a snapshot, from the table's current or earlier metadata; otherwise as `commit_of`."""
+    """The commit of a snapshot as in `commit_of`, but from the given metadata, which may be earlier metadata."""
     return _history(metadata, snapshot, places, checkpoints or {})[0]
 
 

@@ -58,7 +58,7 @@ class Invariant:
 
     Attributes:
         ways: The ways that were compared, as text.
-        left_out: The number of rows that were left out because a watermark would drop them in one of the ways.
+        left_out: The number of rows that were left out because a watermark could drop them in one of the ways.
         notes: The ways that were not possible, with the reasons.
     """
 

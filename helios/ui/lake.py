@@ -240,7 +240,7 @@ class Lake:
             self.was_read = True
 
     def _read(self, table: Table, view: View) -> list[TimelineEntry]:
-        """Reads a table if it has changed, and then, or if it is due, its statuses. Returns the new commits."""
+        """Reads a table if it has changed, its statuses also every `STATUS_EVERY` seconds. Returns the new commits."""
         loaded, new = self._loaded.get(table.name), list[TimelineEntry]()
         if loaded is None or loaded.table.iceberg.metadata_location != table.iceberg.metadata_location:
             all_commits = commits(table)

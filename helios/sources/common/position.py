@@ -36,7 +36,7 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if rows before the position have expired: a later state is read instead, but only its new rows."""
+        """True if unread snapshots have expired: a later state is read in their place, but only its new rows."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:

@@ -75,7 +75,7 @@ class Edges:
         cut: The column by which the filter is cut into slices; None without a cut.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         trusted: Whether the user has confirmed, with --rows-stay, that no row crosses an edge.
-        bars_batches: Whether a batch that the pipeline commits with other steps ends the backfill.
+        bars_batches: Whether a batch that the pipeline commits with other steps fails the backfill.
         batch_at_start: The pipeline's last batch when the backfill began.
     """
 

@@ -21,7 +21,7 @@ from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import REFILL
 from helios.spark.backfill.keyed_rows import SIGN, BatchRows, TargetSnapshots
 from helios.spark.backfill.live import LivePipeline, LivePosition
-from helios.spark.backfill.repair import COMMITS
+from helios.spark.backfill.repair import COMMIT_RETRY
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import ROWS, Slice
 from helios.spark.checkpoint.files import Checkpoint
@@ -126,7 +126,7 @@ class UpsertRepair:
         before, after = (changes.before, changes.after) if changes is not None else (0, 0)
         write = self._write(changes.rows if changes is not None and (before or after) else None)
         batch = Batch(number, live_position.spans, replayed=True)
-        commit = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        commit = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMIT_RETRY))
         if isinstance(commit, Conflict):
             return commit
         freshness.verify(self.plan.write.table, self.target)
@@ -211,7 +211,7 @@ class UpsertRepair:
         )
 
     def refuse_remembered_keys(self, slice: str, live_position: LivePosition) -> None:
-        """Rejects an ordered upsert whose state is not in the target alone.
+        """Rejects an ordered upsert if the target alone does not show which rows are late.
 
         Raises:
             InputError: The pipeline remembers deleted keys or orders outside of the target, or another pipeline upserts

@@ -13,7 +13,7 @@ from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
 from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
-from helios.spark.backfill.repair import COMMITS, SNAPSHOT_ISOLATION
+from helios.spark.backfill.repair import COMMIT_RETRY, SNAPSHOT_ISOLATION
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
 from helios.spark.iceberg import changed_files, freshness, tables
@@ -140,7 +140,7 @@ class CommitRepair:
             verify=self.verify,
         )
         batch = Batch(number, spans, replayed=True)
-        committed = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        committed = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMIT_RETRY))
         if isinstance(committed, Conflict):
             return committed
         freshness.verify(self.plan.write.table, self.target)

@@ -41,7 +41,7 @@ MANY_TRIES = 3
 SHORTEST, LONGEST = 0.05, 2.0
 """Seconds between two attempts; each pause is twice as long as the one before."""
 SLOWER = "stop the pipeline for a moment, or give its source a larger poll="
-COMMITS = Retry(retries=6, backoff=SHORTEST)
+COMMIT_RETRY = Retry(retries=6, backoff=SHORTEST)
 """How often a commit is retried if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
 """Turns off Iceberg's check of added files, which compares only column bounds: Helios checks their rows itself."""
@@ -171,7 +171,7 @@ class FilterRepair:
         options = self._options(slice)
         batch = Batch(number, live_position.spans, replayed=True)
         commit = self.ledger.try_commit(
-            self.spark, self._write(slice, rows, live_position), batch, options, CommitRetries(COMMITS)
+            self.spark, self._write(slice, rows, live_position), batch, options, CommitRetries(COMMIT_RETRY)
         )
         if isinstance(commit, Conflict):
             return commit

@@ -54,7 +54,7 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
     Args:
         plan: The pipeline.
         reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and the
-            pipeline's last batch if a newer one would end the backfill.
+            pipeline's last batch if a newer one would fail the backfill.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():

@@ -138,12 +138,12 @@ class UpsertState:
             last: The batch.
             keys: The key columns, as for `load`.
         """
-        paths = self._folders_after(last)
+        paths = self._folders_up_to(last)
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
     def has_state(self, last: int) -> bool:
         """True if the state has a key of a batch up to the given one."""
-        return bool(self._folders_after(last))
+        return bool(self._folders_up_to(last))
 
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
         """Copies the state of this pipeline's former checkpoint, up to a batch."""
@@ -220,7 +220,7 @@ class UpsertState:
             self._note_replaced([], in_use=f"{self.folder}/{name}")
             rows.write.mode("overwrite").parquet(self.saved)
 
-    def _folders_after(self, last: int) -> list[str]:
+    def _folders_up_to(self, last: int) -> list[str]:
         """The folders with the state after a batch; unlike `load`, the call deletes nothing."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
@@ -264,7 +264,7 @@ class UpsertState:
         """Folds a base, its later deltas and replays into a new base."""
         paths = _paths(base, deltas, replayed)
         rows, folder = newest(self._read(spark, paths), keys), f"base/{deltas[-1]}"
-        # The numbers of a new checkpoint begin at 0 again, so that a base of the former one may have had this number.
+        # The numbers of a new checkpoint begin at 0 again: a base of the former one may have had this number.
         self._note_replaced([], in_use=f"{self.folder}/{folder}")
         rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(folder))
         replaced = [f"base/{n}" for n in self._numbers("base") if n < deltas[-1]]
@@ -277,8 +277,8 @@ class UpsertState:
 
         Args:
             folders: The folders, within `files`.
-            in_use: A folder that is about to be written again: its note goes, even if the run dies after the write. A
-                replay that the table has lost leaves its number to the next replay, and a new checkpoint all numbers.
+            in_use: A folder that is about to be written again, and is no longer noted. Numbers are used again after a
+                new checkpoint, and if the table has lost a replay.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)

@@ -112,7 +112,7 @@ class Job:
 
     @property
     def stateful(self) -> bool:
-        """True if Spark runs the whole pipeline, with its own state."""
+        """True if Spark runs the whole pipeline, and keeps its state."""
         return self.plan.path is ReadPath.STATEFUL
 
     @property
@@ -175,7 +175,7 @@ class Job:
             begun: Whether a part of the batch is written already.
 
         Raises:
-            LedgerError: A part of the batch is written, and a joined source has changed since.
+            LedgerError: A part of the batch is written, and the pins would be new.
         """
         if not self.plan.streaming or self.stateful:
             return batch
@@ -193,8 +193,8 @@ class Job:
             changed += [unpinned[key].read_plan.name for key, state in states.items() if pins.get(key, state) != state]
         if changed and begun:
             raise LedgerError(
-                f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed "
-                "since: the rest would be joined with another state. Nothing more was written.",
+                f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed, or "
+                "its snapshot has expired: the rest would be joined with another state. Nothing more was written.",
                 where=self.plan.origin,
                 fix="roll back the tables that have the batch, or refill them with `helios run --full-refresh`; and "
                 "keep snapshots of joined tables longer than the pipeline may be down.",

@@ -86,7 +86,7 @@ class Runner:
         return [writer for writer in writers if not self._table_ready(writer, run)]
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a reader may start: its writer runs, and so has emptied the table if it refills it, or has ended.
+        """True if a reader may start: its writer has ended, or runs, and so has emptied a table that it refills.
 
         A reader that reads once waits for more: for the complete table, or for one batch of a writer without end.
         """

@@ -14,7 +14,7 @@ from helios.table.ledger import Record
 def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
     """The folder of the upsert state of a pipeline; None if the state is in the checkpoint, or the pipeline has none.
 
-    A pipeline that began with the state in its checkpoint keeps it there until its next checkpoint.
+    A pipeline that began with the state in its checkpoint keeps it there until it gets a new checkpoint.
 
     Args:
         context: The pipeline.

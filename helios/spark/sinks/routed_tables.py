@@ -1,4 +1,4 @@
-"""Opens the tables of a routed sink or a mirror, after checking that each is still the table with its earlier rows."""
+"""Opens the tables of a routed sink or a mirror, and refuses tables that were renamed or replaced since."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
 
 
 def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
-    """Refuses a table if the rows under its name were written to another table, as after a rename.
+    """Refuses a table that was renamed, or that replaced another one, since the pipeline wrote under its name.
 
     Raises:
-        CheckpointError: The rows were written to another table.
+        CheckpointError: The table was renamed, or replaced another one.
     """
     known, id = context.checkpoint.tables(), str(table.uuid())
     file = f"{context.checkpoint.location}/helios/tables.json"
