@@ -75,7 +75,10 @@ def _azure_suffix(endpoint: str) -> str | None:
 
 
 def _account_in(endpoint: str | None) -> str:
-    return (urlsplit(endpoint or "").hostname or "").split(".")[0]
+    """The account of a blob endpoint: in its host, or for an emulator in its path, as http://127.0.0.1:10000/name."""
+    parts = urlsplit(endpoint or "")
+    in_path = parts.path.strip("/").split("/")[0]
+    return in_path or (parts.hostname or "").split(".")[0]
 
 
 def _warehouse_problem(uri: SplitResult, storage: Storage | None) -> str | None:

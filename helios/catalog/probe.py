@@ -89,7 +89,7 @@ def storage_addresses(storage: Storage) -> tuple[str, ...]:
     """The addresses of a storage's servers; empty if its client knows the cloud's address."""
     if storage.type == "adls":
         account = Account(storage)
-        return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
+        return (str(account.endpoint or f"https://{account.name}.blob.{account.suffix}"),)
     endpoint = storage.option("endpoint")
     return (str(endpoint),) if endpoint else ()
 

@@ -151,7 +151,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
         return
     target = f"snapshot {result.snapshot.id} of {_time(result.snapshot.timestamp)}"
     click.echo(f"{table.name}: main is at {target}{f', and was at {result.former.id}' if change else ' already'}.")
-    undo = f"Take this back with `helios rollback {table.name} {result.former.id}`, or "
+    undo = f"Take this back with `helios rollback {table.name} {result.former.id}`, or " if change else ""
     for pipeline in result.pipelines:
         output.say("note", _rollback_note(pipeline, table, undo), "yellow")
 

@@ -124,5 +124,5 @@ def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, subprocess.CalledProcessError):
-        return str(error.stderr or error).strip().splitlines()[-1]
+        return (str(error.stderr or "").strip() or str(error)).splitlines()[-1]
     return first_line(error)

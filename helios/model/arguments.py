@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.expressions import SqlText, sql_text
-from helios.model.values import caller
+from helios.model.values import Secret, caller
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", bound="int | None")
@@ -97,6 +97,17 @@ def text(value: str, call: str) -> str:
         fix = "write a text that is not blank." if isinstance(value, str) else "write it in quotes."
         raise DeclarationError(f"{call} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or fix)
     return value
+
+
+def secret(value: str | Secret, call: str) -> Secret:
+    """Returns a secret. Refuses other values and empty text, without showing them."""
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise DeclarationError(
+            f"{call} takes text, not {type(value).__name__}.", where=caller(), fix="write it in quotes."
+        )
+    return Secret(text(value, call))
 
 
 def shown(value: object) -> str:

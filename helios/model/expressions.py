@@ -7,6 +7,7 @@ only text. The nodes are sqlglot's, which is imported at the first use (0.3 s).
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -98,6 +99,9 @@ class Expression:
     def __mod__(self, other: Value) -> Expression:
         return self._operation("Mod", other)
 
+    def __rmod__(self, other: Value) -> Expression:
+        return lit(other)._operation("Mod", self)
+
     def __neg__(self) -> Expression:
         return Expression(_nodes().Neg(this=_parenthesized(self._node)))
 
@@ -126,6 +130,12 @@ class Expression:
 
     def __or__(self, other: Value) -> Expression:
         return Expression(_nodes().or_(self._node.copy(), lit(other)._node.copy()))
+
+    def __rand__(self, other: Value) -> Expression:
+        return lit(other) & self
+
+    def __ror__(self, other: Value) -> Expression:
+        return lit(other) | self
 
     def __invert__(self) -> Expression:
         return Expression(_nodes().not_(self._node.copy()))
@@ -305,13 +315,25 @@ def _identifier(name: str) -> Any:
 
 
 def _path_parts(name: str) -> list[str]:
-    """Splits a dotted name at the dots that are outside of backticks."""
+    """Splits a dotted name at the dots that are outside of backticks. Inside of them, two backticks are one.
+
+    Raises:
+        DeclarationError: A backtick is not closed.
+    """
     parts, quoted = [""], False
-    for char in name:
-        if char == "`":
+    for piece in re.findall(r"``|`|\.|[^`.]+", name):
+        if piece == "``" and quoted:
+            parts[-1] += "`"
+        elif piece == "`":
             quoted = not quoted
-        elif char == "." and not quoted:
+        elif piece == "." and not quoted:
             parts.append("")
-        else:
-            parts[-1] += char
+        elif piece != "``":
+            parts[-1] += piece
+    if quoted:
+        raise DeclarationError(
+            f"col({name!r}): a backtick is not closed.",
+            where=caller(),
+            fix='write col("`a b`"), or col("a b") without backticks.',
+        )
     return parts

@@ -27,6 +27,15 @@ PYTHON: Mapping[str, tuple[type, ...]] = {
     "enum": (str,), "array": (list, tuple), "map": (Mapping,), "record": (Mapping,), "error": (Mapping,),
 }  # fmt: skip
 """The Python types of each Avro type. The type of a value selects the branch of a union."""
+INTS = range(-(2**31), 2**31)
+"""The values of an int."""
+
+
+def _needs_wider(value: Any, branch: Mapping[str, Any]) -> bool:
+    """True for a number beyond an int, and for a datetime in a branch of dates: a later branch of a union may fit."""
+    if branch["type"] != "int":
+        return False
+    return isinstance(value, datetime) or (isinstance(value, int) and value not in INTS)
 
 
 class Misfit(ValueError):
@@ -105,12 +114,15 @@ class _Writer:
         return schema
 
     def _branch(self, value: Any, union: list[Any], path: str) -> int:
-        kinds = [self._resolved(branch)["type"] for branch in union]
-        for index, kind in enumerate(kinds):
+        branches = [self._resolved(branch) for branch in union]
+        for index, branch in enumerate(branches):
+            kind = branch["type"]
             fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
-            if fits and not (isinstance(value, bool) and kind != "boolean"):
+            of_another = (isinstance(value, bool) and kind != "boolean") or _needs_wider(value, branch)
+            if fits and not of_another:
                 return index
-        raise Misfit(f"{path} is {value!r}, and the schema has {' or '.join(kinds)}")
+        kinds = " or ".join(branch["type"] for branch in branches)
+        raise Misfit(f"{path} is {value!r}, and the schema has {kinds}")
 
     def _record(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
         _require(isinstance(value, Mapping), f"{path or 'the value'} is {value!r}, and the schema has a record")

@@ -85,7 +85,7 @@ def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summa
 def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
     """The rows, files and bytes of up to `MAX_POINTS` states of main, oldest first."""
     log = metadata.snapshot_log
-    step = max(1, -(-len(log) // MAX_POINTS))
+    step = max(1, -(-(len(log) - 1) // (MAX_POINTS - 1)))
     chosen = [*log[:-1:step], *log[-1:]]
     known = [(entry.timestamp_ms, summaries.get(entry.snapshot_id)) for entry in chosen]
     states = [(at, totals) for at, totals in known if totals]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +21,9 @@ class GcsFileIO(PyArrowFileIO):
 
         settings: dict[str, Any] = {"retry_time_limit": timedelta(seconds=RETRY_SECONDS)}
         if token := self.properties.get(io.GCS_TOKEN):
-            expires = int(self.properties[io.GCS_TOKEN_EXPIRES_AT_MS])
-            settings |= {"access_token": token, "credential_token_expiration": millis_to_datetime(expires)}
+            expires = self.properties.get(io.GCS_TOKEN_EXPIRES_AT_MS)  # a REST server may not tell it
+            ends = millis_to_datetime(int(expires)) if expires else datetime.now(UTC) + timedelta(hours=1)
+            settings |= {"access_token": token, "credential_token_expiration": ends}
         if project := self.properties.get(io.GCS_PROJECT_ID):
             settings["project_id"] = project
         if endpoint := self.properties.get(io.GCS_SERVICE_HOST):

@@ -158,7 +158,8 @@ class NessieCatalog(MetastoreCatalog):
             if content is not None and level == name:
                 raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}")
             if content is None:
-                created = {"type": NAMESPACE, "elements": list(level), "properties": dict(properties)}
+                own = dict(properties) if level == name else {}
+                created = {"type": NAMESPACE, "elements": list(level), "properties": own}
                 put = {"type": "PUT", "key": {"elements": list(level)}, "content": created}
                 self._commit(f"create namespace {'.'.join(level)}", head, put)
 

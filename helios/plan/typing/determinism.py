@@ -58,9 +58,14 @@ def nondeterministic_function(text: str) -> str | None:
         "'today'"
         >>> nondeterministic_function("name = 'now()' AND unix_timestamp(ts) > 0")
     """
+    return next(iter(_nondeterministic_parts(text)), None)
+
+
+def _nondeterministic_parts(text: str) -> list[str]:
+    """All nondeterministic parts of an SQL text, as messages name them."""
     suspect = _SUSPECT.search(text)
     if suspect is None:
-        return None
+        return []
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
 
@@ -68,20 +73,20 @@ def nondeterministic_function(text: str) -> str | None:
         # The added bracket keeps the tokenizer from reading a text that begins with a word such as SHOW as one command.
         tokens = Spark().tokenize(f"({text}")
     except SqlglotError:
-        return f"{suspect[1].lower()}()"  # it may be a call
+        return [f"{suspect[1].lower()}()"]  # it may be a call
     calls = (_nondeterministic(tokens, at) for at in range(len(tokens)))
-    return next((name for name in calls if name is not None), None)
+    return [name for name in calls if name is not None]
 
 
 def spread_function(texts: Iterable[str]) -> str | None:
     """The first part whose value depends on the distribution of rows over tasks; None if there is none.
 
     Examples:
-        >>> spread_function(["rand()", "spark_partition_id() + 1"])
+        >>> spread_function(["rand()", "rand() + spark_partition_id()"])
         'spark_partition_id()'
     """
-    parts = (nondeterministic_function(text) for text in texts)
-    return next((part for part in parts if part and NONDETERMINISTIC.get(part.removesuffix("()")) == SPREAD), None)
+    parts = (part for text in texts for part in _nondeterministic_parts(text))
+    return next((part for part in parts if NONDETERMINISTIC.get(part.removesuffix("()")) == SPREAD), None)
 
 
 def nondeterministic_part(texts: Iterable[str]) -> str | None:

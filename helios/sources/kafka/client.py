@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import one_of, text
+from helios.model.arguments import one_of, secret, text
 from helios.model.step import Node
 from helios.model.values import Secret, caller, is_secret
 
@@ -77,12 +77,11 @@ class Tls:
             raise DeclarationError(
                 "tls(): certificate= and key= belong together.", where=caller(), fix="give both, or neither."
             )
-        secret = Secret(key_password) if isinstance(key_password, str) else key_password
         return cls(
             ca=str(ca) if ca is not None else None,
             certificate=str(certificate) if certificate is not None else None,
             key=str(key) if key is not None else None,
-            key_password=secret,
+            key_password=secret(key_password, "tls(key_password=)") if key_password is not None else None,
         )
 
 
@@ -102,8 +101,8 @@ class Sasl:
             DeclarationError: The mechanism is unknown, or the name or the password is missing.
         """
         one_of(mechanism, MECHANISMS, "sasl")
-        secret = password if isinstance(password, Secret) else Secret(text(password, "sasl(password=)"))
-        return cls(mechanism=mechanism, username=text(username, "sasl(username=)"), password=secret)
+        name = text(username, "sasl(username=)")
+        return cls(mechanism=mechanism, username=name, password=secret(password, "sasl(password=)"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,6 +228,8 @@ class Receiver:
 
     async def _check(self) -> None:
         """Seals a segment that is old or large enough. After a disk error, tests whether the disk works again."""
+        if any(task.done() for task in self._tasks):
+            return  # the writer has ended with an unknown error, which only a new start mends
         if self._disk_problem:
             await self._on_disk(self._segments.mend)
         if self._segments.due or self._segments.age >= self.endpoint.seal:

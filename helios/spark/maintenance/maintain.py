@@ -106,7 +106,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
             )
         if on_driver:
             _exactly(table.expireSnapshots(), ids).commit()
-            return Expired(name.text, tuple(ids))
+            return Expired(name.text, tuple(sorted(expiring)))
         result = _exactly(actions(spark).expireSnapshots(table), ids).execute()
     except (Py4JJavaError, PySparkException) as error:
         if "Still referenced by refs" in str(error) or conflict(error) is not None:
@@ -118,7 +118,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
     deletes = int(result.deletedPositionDeleteFilesCount()) + int(result.deletedEqualityDeleteFilesCount())
     return Expired(
         name.text,
-        tuple(ids),
+        tuple(sorted(expiring)),
         data_files=int(result.deletedDataFilesCount()),
         delete_files=deletes,
         manifests=int(result.deletedManifestsCount()),

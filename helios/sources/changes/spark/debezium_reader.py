@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from helios.errors import HeliosError, NotFound
+from helios.errors import CheckpointError, HeliosError, NotFound
 from helios.model.mirror import MirrorSink
 from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.debezium import CdcSource
@@ -168,8 +168,16 @@ class DebeziumReader(TopicChangesReader):
         text = checkpoint.files.read(self._file) if checkpoint is not None else None
         if text is None:
             return None
-        stored = json.loads(text)
-        return StructType.fromJson(stored["columns"]), tuple(stored["keys"])
+        assert checkpoint is not None
+        try:
+            stored = json.loads(text)
+            return StructType.fromJson(stored["columns"]), tuple(stored["keys"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{checkpoint.location}/{self._file}, the columns of a source, cannot be read ({error}).",
+                where=self._changes.origin,
+                fix="delete it: the columns are then taken from the newest records again.",
+            ) from error
 
     # rows
 

@@ -33,7 +33,8 @@ public class Decoded implements UDF1 {
       out.put('\uFFFD');
       // In UTF-16, half of a surrogate pair is two bytes. Java's length includes the next character, which may be a
       // quote or a line end.
-      in.position(in.position() + (decoder.charset().name().startsWith("UTF-16") ? 2 : result.length()));
+      int bad = decoder.charset().name().startsWith("UTF-16") ? 2 : result.length();
+      in.position(Math.min(in.limit(), in.position() + bad));
       result = decoder.decode(in, out, true);
     }
     decoder.flush(out);

@@ -44,9 +44,12 @@ THREADS = 16
 
 MAGIC = {
     b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"\x1f\x8b": "gzip", b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstandard", b"PK\x03\x04": "zip", b"PAR": "parquet",
+    b"\x28\xb5\x2f\xfd": "zstandard", b"PK\x03\x04": "zip", b"PARE": "parquet",
 }  # fmt: skip
-"""The formats of files, by their first bytes."""
+"""The formats of files, by their first bytes; PARE begins a parquet file with an encrypted footer."""
+
+CONTROLS = frozenset(range(9)) | frozenset(range(14, 32))
+"""The bytes that no text has. A csv may begin with a column whose name begins with ORC or PARE."""
 
 NANOS = "TIMESTAMP(NANOS,"
 """The text in a footer with which the type of a nanosecond timestamp begins; `true)` follows if it is in UTC."""
@@ -155,10 +158,12 @@ class _Inspector:
         """
         stream = path.getFileSystem(self._conf).open(path)
         try:
-            first = bytes(stream.readNBytes(4))
+            first = bytes(stream.readNBytes(32))
         finally:
             stream.close()
         actual = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), "")
+        if actual in ("parquet", "orc", "bzip2") and not self._format.owns_types and CONTROLS.isdisjoint(first):
+            actual = ""
         ending = file.path.rsplit(".", 1)[-1].lower()
         if self._format.owns_types:
             if actual != self._source.format:
