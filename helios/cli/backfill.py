@@ -102,8 +102,8 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
     refuse_ask(plan, ask)
     _note_changed_steps(plan)
     lines = progress.Lines(err=True)
-    kept_slices = "the slices before the running one are repaired, and stay so"
-    effect = "nothing was written." if dry_run else f"{kept_slices}. Continue with the next one: {resume_command}"
+    kept_slices = "the slices before the running one stay repaired"
+    effect = "nothing was written." if dry_run else f"{kept_slices}. Continue with the running one: {resume_command}"
     signals = Signals(lines, "slice", f"stopped; {effect}\n")
     stop_requested = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug

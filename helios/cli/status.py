@@ -96,7 +96,7 @@ def _statuses_of_script(
 
 
 def view_of(plans: Sequence[Plan], context: Context) -> View:
-    """The view through which the status of a script's pipelines is read: tables, checkpoints and settings."""
+    """The tables, checkpoints and settings from which the status of a script's pipelines is read."""
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
@@ -114,7 +114,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
 
 
 def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
-    """The view through which the status of all pipelines in the catalogs is read."""
+    """The tables and warehouses from which the status of all pipelines in the catalogs is read."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 

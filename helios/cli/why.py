@@ -59,7 +59,7 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
 
 
 def view_of(config: Config) -> View:
-    """The view of the configuration's tables and warehouses, through which rows are traced."""
+    """The tables and warehouses of the configuration, in which rows are traced."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 

@@ -56,7 +56,7 @@ def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) 
         table: The name of the table.
 
     Raises:
-        InputError: A column is unknown, ambiguous or nested, or a value does not fit its type.
+        InputError: A column is unknown, ambiguous or nested, or is compared with a value of another kind, such as text.
     """
     from pyiceberg.expressions.visitors import rewrite_not
 

@@ -45,12 +45,16 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
     if not key:
         return key, None
     if steps is None:
-        return {}, Again(by=tuple(key), note="the plan with the steps is not kept: its rows are not looked up.")
+        return {}, Again(
+            by=tuple(key), note="the rows of the source are not looked up: the plan with the steps is not kept."
+        )
     by_source: dict[str, Any] = {}
     for column, value in key.items():
         source, step = source_column(steps, column)
         if source is None:
-            return {}, Again(by=(column,), note=f"its rows are not looked up: {step} may compute {column}.")
+            return {}, Again(
+                by=(column,), note=f"the rows of the source are not looked up: {step} may compute {column}."
+            )
         by_source[source] = value
     return by_source, None
 

@@ -231,9 +231,9 @@ class Walk:
     def _match_by_content(
         self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """Moves versions from `gone` to `state` if a new row without lineage has the same values.
+        """Moves versions from `gone` to `state` if a new row has the same values. Returns the unmatched new rows.
 
-        Returns the unmatched new rows.
+        Rows with a lineage are matched only in a compaction.
         """
         if not new or node.moves_no_rows or not node.drops_files:
             return new

@@ -37,7 +37,7 @@ class TargetKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The properties of a sink's target; the defaults are those of a target that is not a table.
+    """The base class of sinks: the properties of the target. The defaults are those of a target that is not a table.
 
     Attributes:
         kind: The kind of the sink, as plans name it.

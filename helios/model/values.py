@@ -190,7 +190,7 @@ class Identifier:
         """Splits a dotted name; a part in backticks may contain dots.
 
         Raises:
-            DeclarationError: An empty part, a slash, `..`, or a control character.
+            DeclarationError: The text is not a dotted name of a table.
 
         Examples:
             >>> Identifier.parse("prod.sales.`my.orders`").parts

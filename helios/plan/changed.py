@@ -109,10 +109,10 @@ def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     """Yields the differences between the plan of the last run and that of the next run."""
     before, after = kept.plan, json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
     sink = plan.write.sink.iceberg
-    refill = NEW_TARGET if sink is None or sink.many_tables else REFILL
+    remedy = NEW_TARGET if sink is None or sink.many_tables else REFILL
     others = [
-        *_source_changes(before["sources"], after["sources"], refill),
-        *_other_changes(kept, before, after, plan, refill),
+        *_source_changes(before["sources"], after["sources"], remedy),
+        *_other_changes(kept, before, after, plan, remedy),
     ]
     if before["steps"] != after["steps"]:
         steps = tuple(line for line in ndiff(before["steps"], after["steps"]) if not line.startswith("?"))
@@ -127,14 +127,14 @@ def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
 
 
 def _other_changes(
-    kept: KeptPlan, before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan, refill: str
+    kept: KeptPlan, before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan, remedy: str
 ) -> Iterator[Change]:
     """The changes of state, path, columns, target, engine, trigger and version."""
     if before.get("state", after["state"]) != after["state"]:
         lines = (f"- {'; '.join(before['state']) or 'none'}", f"+ {'; '.join(after['state']) or 'none'}")
-        means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {refill}"
+        means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {remedy}"
         yield Change("state", lines, means, additive=False)
-    means = f"{REFUSED}: the positions in the checkpoint are those of the other path; {refill}"
+    means = f"{REFUSED}: the positions in the checkpoint are those of the other path; {remedy}"
     yield from _part_change("path", before["path"], after["path"], means, additive=False)
     yield from _column_changes(before["schema"], after["schema"], plan.write.changes)
     yield from _target_changes(before["target"], after["target"], plan)
@@ -207,14 +207,14 @@ def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bo
         yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), means, additive)
 
 
-def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], refill: str) -> Iterator[Change]:
+def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], remedy: str) -> Iterator[Change]:
     """The changes of sources that are added, removed or read in another way."""
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
     both = [name for name in new if name in old]
     # Sources that one of the two plans follows, and the other reads once.
     toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
-    means = f"{REFUSED}: the checkpoint follows other sources; {refill}"
+    means = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
     if removed or added:
         followed = any(source["followed"] for source in (*before, *after))
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))

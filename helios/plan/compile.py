@@ -40,7 +40,7 @@ from helios.plan.checks.pipeline import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.context import NO_WRITERS, Context, Surroundings, Unsettled, Writers
+from helios.plan.context import NO_TABLES, Context, Surroundings, Unsettled, WrittenTables
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
@@ -149,7 +149,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     Raises:
         CheckFailed: The flow has problems.
     """
-    compiler = _PipelineCompiler(None, context, NO_WRITERS)
+    compiler = _PipelineCompiler(None, context, NO_TABLES)
     schema = compiler.schema_of(flow)
     if compiler.problems:
         raise CheckFailed(compiler.problems)
@@ -164,7 +164,7 @@ def distinct(problems: Iterable[HeliosError]) -> list[HeliosError]:
 class _PipelineCompiler:
     """Compiles one pipeline, or one flow if `pipeline` is None, and collects problems and reads."""
 
-    def __init__(self, pipeline: Pipeline | None, context: Context, produced: Writers) -> None:
+    def __init__(self, pipeline: Pipeline | None, context: Context, produced: WrittenTables) -> None:
         self.pipeline = pipeline
         self.context = context
         self.produced = produced

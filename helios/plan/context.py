@@ -42,7 +42,7 @@ class Context:
         return resolve(name, catalog, self.catalogs, self.config, where)
 
 
-class Writers(Protocol):
+class WrittenTables(Protocol):
     """The tables that are written by the pipelines of one compilation."""
 
     def __contains__(self, table: object) -> bool: ...
@@ -51,9 +51,7 @@ class Writers(Protocol):
         """The columns of a table that a pipeline will create; None if they are known only at run."""
 
 
-class _NoWriters:
-    """The tables of a compilation in which no pipeline writes one."""
-
+class _NoTables:
     def __contains__(self, table: object) -> bool:
         return False
 
@@ -61,7 +59,7 @@ class _NoWriters:
         return None
 
 
-NO_WRITERS: Writers = _NoWriters()
+NO_TABLES: WrittenTables = _NoTables()
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Surroundings:
     """
 
     context: Context
-    produced: Writers = NO_WRITERS
+    produced: WrittenTables = NO_TABLES
     mirrored: bool = False
 
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
     """The error for a pipeline that has a record in a table, but no checkpoint.
 
-    None if the record has neither a position nor a start, or if it is the copy of a branch's record that publishing the
-    branch has made on main.
+    None if the record has neither a position nor a start, or is a copy from a published branch.
 
     Args:
         plan: The pipeline.

@@ -68,7 +68,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
         yield DeclarationError(
             f"{called}: {sink.label()} has no quarantine for rejected rows.",
             where=origin,
-            fix='write "fail" or "drop", or write an Iceberg table with .quarantine("ns.rejected").',
+            fix='choose another value than "quarantine", or write an Iceberg table with .quarantine("ns.rejected").',
         )
 
 

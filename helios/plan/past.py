@@ -30,7 +30,7 @@ def committed_history(plan: Plan) -> History:
         )
         history = history_of(metadata, all_commits, [*write.pipelines, *formerly])
     if not history.batches:
-        others = f"; its commits are of other writers (`helios history {write.table.text}`)" if history.others else ""
+        others = f" (`helios history {write.table.text}` lists the commits of other writers)" if history.others else ""
         raise InputError(
             f"{plan.pipeline} has committed nothing into {write.table.text}: there is nothing to rehearse{others}.",
             where=plan.origin,

@@ -63,7 +63,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Retention:
-    """The snapshots that an expiry keeps, in addition to the retention of branches and tags.
+    """The snapshots that an expiry keeps. A branch with a retention of its own follows that instead.
 
     Attributes:
         before: Snapshots from this time on (in ms since 1970) stay.
@@ -136,8 +136,8 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     """
     if metadata.properties.get(GC_ENABLED, "true").lower() == "false":
         raise InputError(
-            "the table property gc.enabled is false: its files may belong to other tables, too, so nothing expires.",
-            fix="set gc.enabled to true if no other table shares its files.",
+            "the table property gc.enabled is false: other tables may share the table's files, so nothing expires.",
+            fix="set gc.enabled to true if none does.",
         )
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
     expirable = parents.keys() - _retained(metadata, kept)

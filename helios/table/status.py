@@ -217,9 +217,9 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     present = presence_in(table, heads.get(branch), landing)
     lost_state = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
     if present is Presence.UNKNOWN:
-        yield f"nothing proves that {lost_state} is still in its history: the next run looks further"
+        yield f"nothing proves that {lost_state} is still in the table's history: the next run looks further"
     elif present is Presence.GONE:
-        yield f"rolled back: {lost_state} is no longer in its history, and the next run stops"
+        yield f"rolled back: {lost_state} is no longer in the table's history, and the next run stops"
 
 
 def _files(table: Table) -> list[tuple[str, int]]:

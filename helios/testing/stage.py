@@ -87,7 +87,7 @@ class Stage:
         return name in self.feeds
 
     def take_over(self, name: str, feed: Feed) -> None:
-        """Copies the columns of a source, or a topic that matches a source's pattern, from the feed of another test."""
+        """Takes from the feed of another test the columns of a table, or the name of a topic that matches a pattern."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())

@@ -102,7 +102,7 @@ def test_a_lost_slot_is_told_with_the_remedy(postgres: Postgres, tmp_path: Path)
     with pytest.raises(RunError) as error:
         look_at_slot(lost, None)
     assert error.value.what == (
-        f"slot lost of {lost.address} is lost: PostgreSQL has dropped log that Debezium had not read "
+        f"slot lost of {lost.address} is lost: PostgreSQL no longer keeps what Debezium has not read "
         "(max_slot_wal_keep_size is 1MB)."
     )
     assert "SELECT pg_drop_replication_slot('lost')" in str(error.value.fix)

@@ -362,7 +362,7 @@ def test_rejected_rows_of_an_upsert(world: Any) -> None:
     assert case.held() == Counter({(1, 1, 10, 0): 1, (2, 2, 21, 0): 1})
     assert world.rows("a.bad").total() == 2
     case.land([Row(3, 1, 30, bad=1), Row(None, 3, 31, bad=2)])
-    with pytest.raises(InputError, match=r"does not reject 1 row of local\.a\.bad as held there"):
+    with pytest.raises(InputError, match=r"does not reject 1 row of local\.a\.bad, or rejects"):
         case.backfill("2")  # by the mended script the row that was rejected is another one
 
 

@@ -266,10 +266,10 @@ def test_an_idle_run_and_the_status_tell_of_a_rollback(world: Any, copy: Pipelin
         with pytest.raises(LedgerError, match=GONE):
             world.run(copy)
     assert "finished" not in world.kinds()
-    assert notes(world) == ("rolled back: batch 1 is no longer in its history, and the next run stops",)
+    assert notes(world) == ("rolled back: batch 1 is no longer in the table's history, and the next run stops",)
     append_twice(world)
     world.expire("a.t")
-    assert notes(world) == ("rolled back: batch 1 is no longer in its history, and the next run stops",)
+    assert notes(world) == ("rolled back: batch 1 is no longer in the table's history, and the next run stops",)
 
 
 @pytest.mark.parametrize("kind", ["branch", "audit"])
@@ -287,7 +287,7 @@ def test_the_status_looks_where_the_pipeline_writes(world: Any, kind: str) -> No
         world.sql("ALTER TABLE local.a.t CREATE BRANCH stage")
     else:
         roll_back(world)
-    assert notes(world) == ("rolled back: batch 0 is no longer in its history, and the next run stops",)
+    assert notes(world) == ("rolled back: batch 0 is no longer in the table's history, and the next run stops",)
     with pytest.raises(LedgerError, match=GONE):
         world.run(pipeline)
 
@@ -401,7 +401,7 @@ def test_a_quarantine_that_was_rolled_back_stops_the_run_at_its_start(world: Any
     assert notes(world, "a.bad") == ("2 rejected rows",)
     newest = world.load("a.bad").current_snapshot().id
     roll_back(world, "a.bad")
-    gone = "rolled back: batch 1 is no longer in its history, and the next run stops"
+    gone = "rolled back: batch 1 is no longer in the table's history, and the next run stops"
     assert notes(world, "a.bad") == ("1 rejected row", gone)
     for _ in range(2):
         with pytest.raises(LedgerError, match=rf"local\.a\.bad {GONE}.*another name") as told:

@@ -50,7 +50,7 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """`op` as a column name; rows leave this column out. No column has the name if `op` is an expression."""
+        """`op` as the name of the column that rows do not have. If `op` is an expression, no column has this name."""
         return self.op.strip().strip("`")
 
     @property

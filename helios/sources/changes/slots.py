@@ -97,7 +97,7 @@ def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None
     if state.lost is not None:
         drop = f" after SELECT pg_drop_replication_slot('{slot.name}')"
         raise RunError(
-            f"{label} is lost: PostgreSQL has dropped log that Debezium had not read ({state.lost}).",
+            f"{label} is lost: PostgreSQL no longer keeps what Debezium has not read ({state.lost}).",
             where=where,
             fix=NEW_SNAPSHOT_FIX.format(drop=drop),
         )

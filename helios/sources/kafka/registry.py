@@ -66,7 +66,9 @@ def latest(registry: Registry, subject: str, where: Origin) -> RegisteredSchema:
         raise InputError(
             f"the subject {subject} of {registry.url} has schemas of {schema_type}, and not of Avro.",
             where=where,
-            fix='read value("json", registry=...) with schema=, or value("bytes").',
+            fix='read value("json", registry=...) with schema=, or value("bytes").'
+            if schema_type == "JSON"
+            else 'read value("bytes"), and decode it in a step of your own.',
         )
     if schema.get("references"):
         raise InputError(
@@ -113,7 +115,6 @@ def get_json(registry: Registry, path: str, where: Origin, subject: str = "") ->
 
 
 def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
-    """The error for a response of the registry that is an HTTP error."""
     try:
         answer = json.loads(error.read())
     except (OSError, ValueError):

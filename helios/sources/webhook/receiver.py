@@ -9,7 +9,7 @@
 | 413 | the body is larger than allowed |
 | 415 | the Content-Type is not JSON |
 | 422 | the body is not JSON, or does not fit the declared columns; or the id of the delivery is too long |
-| 429 | too many bytes wait, because runs do not keep up |
+| 429 | too many bytes wait for runs or for the disk |
 | 503 | the disk fails, or the receiver is starting or stopping |
 
 After a disk error, all deliveries are refused until the acknowledged ones are sealed and a test write succeeds.
@@ -261,7 +261,7 @@ class Receiver:
         if self._disk_problem or self._stopping:
             raise Refused(503, "the receiver cannot write" if self._disk_problem else "the receiver is stopping")
         if self._full or self._queued_bytes > IN_FLIGHT:
-            raise Refused(429, "too many deliveries wait to be read; send it again later")
+            raise Refused(429, "too many deliveries wait; send it again later")
         body = await self._body(request)
         delivery = self._delivery_id(request, body)
         if len(delivery) > LONGEST_ID:

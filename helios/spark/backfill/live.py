@@ -79,7 +79,7 @@ class LivePipeline:
     Args:
         plan: The pipeline, compiled from the current script.
         spark: The session.
-        checkpoint: Its checkpoint.
+        checkpoint: The pipeline's checkpoint.
 
     Raises:
         CheckpointError: The checkpoint is not this pipeline's.

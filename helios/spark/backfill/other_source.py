@@ -78,8 +78,8 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
     file_format = path[0].rpartition(".")[2].lower() if path is not None else ""
     if file_format not in FORMATS:
         raise InputError(
-            f"--from {folder}: its files are not of {', '.join(FORMATS)}, which say their columns.",
-            fix="write them as one of these, or into a table.",
+            f"--from {folder} is not a folder of {', '.join(FORMATS)} files, which say their columns.",
+            fix="write the rows as one of these, or into a table.",
         )
     return spark.read.format(file_format).option("recursiveFileLookup", "true").load(folder)
 

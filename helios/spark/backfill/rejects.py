@@ -34,7 +34,7 @@ class Rejects:
     Args:
         plan: The pipeline.
         spark: The session.
-        checkpoint: Its checkpoint.
+        checkpoint: The pipeline's checkpoint.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint) -> None:
@@ -55,8 +55,8 @@ class Rejects:
         not_rejected = self._quarantined(of).exceptAll(self._payloads(rejected)).count()
         if not_rejected:
             raise self._error(
-                f"the script as it is does not reject {counted(not_rejected, 'row')} of {self._name} as held there, "
-                "and a replay would add them a second time",
+                f"the script as it is does not reject {counted(not_rejected, 'row')} of {self._name}, or rejects them "
+                "with other values, and a replay would add them a second time",
                 "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`; if "
                 "they still fail, leave the steps before the expectation as they were.",
             )

@@ -295,6 +295,5 @@ def null_violation(error: PySparkException, table: str, where: Origin | None = N
     return RunError(
         f"a row has null in {column}, which {table} requires; nothing of its batch was committed.",
         where=where,
-        fix="keep such rows out, set them aside with .quarantine(), or make the column optional with "
-        '.evolve_schema("full").',
+        fix='keep such rows out with expect(...), or make the column optional with .evolve_schema("full").',
     )

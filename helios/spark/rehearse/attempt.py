@@ -249,10 +249,11 @@ class Attempt:
         record = next((known[name] for name in plan.write.pipelines if name in known), None)
         state = upsert_state(real_context, record)
         others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]
-        why = None
+        why, fix = None, f"rehearse fewer commits, with --last, or {TEST_INSTEAD}"
         if others and (state.has_keys or upsert.delete_when):
             target = plan.write.table.text
             why = f"{others[0]} also upserts into {target}, and the keys that it remembered at that time are unknown"
+            fix = TEST_INSTEAD
         elif state.has_keys and record is not None:
             same_checkpoint = record.checkpoint == first.checkpoint
             batch = min(first.follows + 1, first.batch)
@@ -263,7 +264,7 @@ class Attempt:
             raise InputError(
                 f"{plan.pipeline} cannot be rehearsed from snapshot {first.snapshots[0]} on: {why}.",
                 where=plan.write.sink.origin,
-                fix=f"rehearse fewer commits, with --last, or {TEST_INSTEAD}",
+                fix=fix,
             )
 
     # the batches

@@ -79,7 +79,7 @@ class Job:
         plan: The pipeline.
         spark: The session.
         run: The run, which observes its batches.
-        checkpoint: Its checkpoint.
+        checkpoint: The pipeline's checkpoint.
         lease: Its lease on the checkpoint.
         sources: Its sources, by their number in the plan.
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.

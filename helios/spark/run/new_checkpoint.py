@@ -36,7 +36,7 @@ def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
     The table may then hold rows of the pipeline, and a new start could begin at other positions than the recorded ones.
 
     Raises:
-        CheckpointError: The record has a position or starting positions, and publishing a branch has not copied it.
+        CheckpointError: The record has a position or starting positions, and is not a copy from a published branch.
     """
     lost = lost_checkpoint(plan, table.text, record) if record is not None else None
     if lost is not None:

@@ -171,7 +171,7 @@ def test_a_table_of_other_writers(cli: Callable[..., Any], folder: Path) -> None
     assert "local.a.t has written nothing into local.a.t: there is nothing to repair" in done.stderr
     assert "a backfill repairs only the rows of its own pipeline" in done.stderr
     rehearsed = cli("rehearse", "pipeline.py")
-    assert "its commits are of other writers (`helios history local.a.t`)" in rehearsed.stderr
+    assert "`helios history local.a.t` lists the commits of other writers" in rehearsed.stderr
     for asked in (("why", "a.t", "id = 1"), ("history", "a.t")):
         told = cli(*asked)
         assert (told.exit_code, "no pipeline of Helios has written this table" in told.output) == (0, True)

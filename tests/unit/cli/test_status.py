@@ -260,7 +260,7 @@ def test_a_published_batch_that_main_was_rolled_back_behind_does_not_wait(cli: R
     remember(orders, pipeline, 1, raw, snapshot=made, sequence=2)
     assert (one(cli)["audit"], one(cli)["notes"]) == (None, [])
     orders.rollback_to(first)
-    lost = "rolled back: batch 1 is no longer in its history, and the next run stops"
+    lost = "rolled back: batch 1 is no longer in the table's history, and the next run stops"
     assert (one(cli)["audit"], one(cli)["notes"]) == (None, [lost])
     refused = cli("quarantine", "local.shop.orders", "--batch", "1")
     assert (refused.exit_code, "batch 1 of local.shop.orders is published already" in refused.stderr) == (2, True)
@@ -277,7 +277,7 @@ def test_a_rollback_of_main_is_told_where_another_branch_holds_the_batch(cli: Ru
     orders.branch("kept")
     assert one(cli)["notes"] == []
     orders.rollback_to(first)
-    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in its history, and the next run stops"]
+    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in the table's history, and the next run stops"]
 
 
 def test_a_pipeline_of_a_branch_is_looked_up_there(cli: Run, shop: tuple[Table, Table]) -> None:
@@ -290,7 +290,7 @@ def test_a_pipeline_of_a_branch_is_looked_up_there(cli: Run, shop: tuple[Table, 
     orders.branch("kept", snapshot=made)
     orders.drop_branch("stage")
     orders.branch("stage", snapshot=first)
-    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in its history, and the next run stops"]
+    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in the table's history, and the next run stops"]
 
 
 def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folder: Path) -> None:
@@ -342,7 +342,7 @@ def test_rejected_rows_and_lost_replays_are_told(cli: Run, catalog: Catalog) -> 
     assert written["notes"] == []
     table.rollback_to(first)
     _, written = json.loads(cli("status", "--json").stdout)
-    assert written["notes"] == ["rolled back: replay 0 is no longer in its history, and the next run stops"]
+    assert written["notes"] == ["rolled back: replay 0 is no longer in the table's history, and the next run stops"]
 
 
 def test_a_damaged_record_hides_no_other(cli: Run, shop: tuple[Table, Table]) -> None:

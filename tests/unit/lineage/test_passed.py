@@ -95,7 +95,7 @@ def test_a_key_is_looked_up_by_the_columns_of_the_source_or_not_at_all() -> None
     key, again = key_in_source(["sql(SELECT 1 AS id)"], {"id": 1})
     assert not key
     assert again is not None
-    assert again.note == "its rows are not looked up: sql(SELECT 1 AS id) may compute id."
+    assert again.note == "the rows of the source are not looked up: sql(SELECT 1 AS id) may compute id."
     key, again = key_in_source(None, {"id": 1})
     assert not key
     assert again is not None

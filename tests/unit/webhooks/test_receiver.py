@@ -98,7 +98,7 @@ def test_more_than_may_wait(tmp_path: Path) -> None:
         deadline = time.monotonic() + 10
         while (answer := post(url, b'{"id": 2}', f"w{time.monotonic()}"))[0] == 200 and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert answer == (429, {"error": "too many deliveries wait to be read; send it again later"})
+        assert answer == (429, {"error": "too many deliveries wait; send it again later"})
 
 
 def test_a_second_receiver_leaves_it_to_the_first_or_is_refused(tmp_path: Path, url: str) -> None:
