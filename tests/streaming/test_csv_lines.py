@@ -205,6 +205,12 @@ def test_values_are_written_as_options_say(world: Any) -> None:
     assert aside == [("2026-12-24;24/12/2026 18:30;1;2", "the row does not parse")]
 
 
+@pytest.mark.parametrize("name", ["ORC", "PARENT_ID", "BZhang"])
+def test_a_column_may_be_named_like_the_first_bytes_of_another_format(world: Any, name: str) -> None:
+    folder = land(world.folder / "in", "a.csv", f"{name},v\n1,2\n")
+    assert read(world, Files.source(str(folder), "csv", schema=f"{name} bigint, v bigint")) == ({(1, 2): 1}, [])
+
+
 def test_two_sources_of_one_path_have_the_columns_of_their_own_options(world: Any) -> None:
     source = Files.source(str(land(world.folder / "in", "a.csv", "id,v\n1,x\n2,3\n")), "csv")
     texts = source >> select("v")

@@ -244,6 +244,13 @@ def test_adls_by_the_connection_string_of_the_portal(suffix: str, host: str | No
     assert pyiceberg_properties(replace(catalog, storage=by_key)).get("adls.account-host") == host
 
 
+def test_an_emulator_has_the_account_in_the_path_of_its_address() -> None:
+    given = "BlobEndpoint=http://127.0.0.1:10000/dev;SharedAccessSignature=sv=1"
+    lake = "abfs://lake@dev.dfs.core.windows.net/w"
+    catalog = Catalog.local("c", path="/d", warehouse=lake, storage=Storage.adls(connection_string=given))
+    has(pyiceberg_properties(catalog), adls__account_name="dev", adls__sas_token="sv=1")
+
+
 def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
     storage = Storage.adls("dev", account_key="k", endpoint="http://localhost:1/dev")
     catalog = Catalog.local("c", path="/d", warehouse="abfss://lake@dev.dfs.core.windows.net/w", storage=storage)

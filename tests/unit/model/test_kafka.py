@@ -60,6 +60,8 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
         (lambda: ORDERS.properties({"linger.ms": 5}), r"must both be text"),
         (lambda: ORDERS.sasl("SCRAM", "me", "pw"), r"sasl\('SCRAM'\) is unknown. Known: PLAIN"),
         (lambda: ORDERS.sasl("PLAIN", "me", ""), r"sasl\(password=\) takes text"),
+        (lambda: ORDERS.sasl("PLAIN", "me", 12345), r"sasl\(password=\) takes text, not int\."),  # type: ignore[arg-type]
+        (lambda: ORDERS.tls(key_password=12345), r"tls\(key_password=\) takes text, not int\."),  # type: ignore[arg-type]
         (lambda: ORDERS.tls(certificate="a.pem"), r"certificate= and key= belong together"),
     ],
 )

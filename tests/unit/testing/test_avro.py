@@ -38,6 +38,12 @@ def schema(*fields: tuple[Any, ...]) -> str:
         (["null", "long"], None, b"\0"),
         (["null", "long"], 1, b"\x02\x02"),
         (["string", "long"], 1, b"\x02\x02"),
+        (["int", "long"], 2**40, b"\x02" + b"\x80" * 5 + b"@"),
+        (
+            [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}],
+            datetime(1970, 1, 1, tzinfo=UTC),
+            b"\x02\0",
+        ),
         (DECIMAL, Decimal("12.34"), b"\x04\x04\xd2"),
         (DECIMAL, "-0.01", b"\x02\xff"),
         ({"type": "int", "logicalType": "date"}, date(1970, 1, 3), b"\x04"),

@@ -22,6 +22,7 @@ from helios.errors import RunError
 from helios.sources.webhook import receiver
 from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.receiving import receiving
+from helios.sources.webhook.segments import Segments
 
 pytestmark = pytest.mark.promise("webhook")
 
@@ -99,6 +100,20 @@ def test_more_than_may_wait(tmp_path: Path) -> None:
         while (answer := post(url, b'{"id": 2}', f"w{time.monotonic()}"))[0] == 200 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert answer == (429, {"error": "too many deliveries wait; send it again later"})
+
+
+def test_after_an_unknown_error_nothing_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, lines: Any) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(receiver, "RETRY_SECONDS", 0.05)
+    with receiving([source(tmp_path)]) as (url,):
+        with monkeypatch.context() as patched:
+            patched.setattr(Segments, "append", broken)
+            assert post(url, b'{"id": 1}')[0] >= 500
+        time.sleep(0.5)  # several checks of the disk, which works
+        assert post(url, b'{"id": 2}', "m2") == (503, {"error": "the receiver cannot write"})
+    assert ids(tmp_path) == Counter()
 
 
 def test_a_second_receiver_leaves_it_to_the_first_or_is_refused(tmp_path: Path, url: str) -> None:
