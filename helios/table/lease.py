@@ -37,7 +37,7 @@ def parse(text: str | None) -> Holder | None:
     try:
         fields = json.loads(text) if text else None
         return _holder(fields) if isinstance(fields, dict) else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None  # a half-written lease of a dead driver on a file system without atomic rename
 
 

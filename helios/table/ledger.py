@@ -187,7 +187,7 @@ def parse(text: str, key: str, table: str) -> Record:
         known = {field.name for field in fields(Record)}
         values = {name: value for name, value in values.items() if name in known}  # a later Helios may add fields
         record = Record(**values) if version <= VERSION else None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise LedgerError(
             f"the ledger record {key} of {table} is damaged ({error}).",
             fix=f"restore the table property {key} from an older metadata file.",

@@ -283,10 +283,10 @@ class Checkpoint:
             CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the pipeline's
                 table was renamed.
         """
-        renamed = self.files.read(RENAMED)
+        renamed = self.files.read_json(RENAMED)
         if renamed is not None and self.identity() is None:
             raise CheckpointError(
-                f"the table of this pipeline was renamed to {json.loads(renamed)['table']}; this run would fill a "
+                f"the table of this pipeline was renamed to {renamed['table']}; this run would fill a "
                 "second table under the former name. Nothing was written.",
                 fix=f"write the new name in the script; for a new table under the former name, delete {self.location}/"
                 f"{RENAMED}.",
@@ -344,15 +344,15 @@ class Checkpoint:
 
     def tables(self) -> dict[str, str]:
         """The UUIDs of the routed or mirrored tables that this checkpoint has claimed, by table name."""
-        return dict(json.loads(self.files.read("helios/tables.json") or "{}"))
+        return dict(self.files.read_json("helios/tables.json") or {})
 
     def write_tables(self, tables: Mapping[str, str]) -> None:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:
         """The inputs and the steps of a routed batch, and the values that name its tables; None for a new batch."""
-        text = self.files.read(f"helios/routes/{batch}.json")
-        return json.loads(text) if text else None
+        routes: Routes | None = self.files.read_json(f"helios/routes/{batch}.json")
+        return routes
 
     def write_routes(
         self, batch: int, sources: Sequence[Mapping[str, object]], steps: str, values: Sequence[str]
@@ -371,8 +371,8 @@ class Checkpoint:
         "name of N". A source without snapshots has the key "state of N", and the JSON of the entry that identifies its
         content.
         """
-        text = self.files.read(f"helios/pins/{batch}.json")
-        return json.loads(text) if text else None
+        pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json")
+        return pins
 
     def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:
         """Records the pins of a batch before it reads them; deletes pins of batches that Spark's logs have dropped."""

@@ -15,6 +15,9 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.jvm.death import NO_ANSWER
 from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, lease_error, parse, process_start
 
+REPLACING_SECONDS = 0.5
+"""The time after which a lease file that was missing is looked up once more; it may have been replaced meanwhile."""
+
 
 class Lease:
     """The lease of one driver on a checkpoint.
@@ -35,6 +38,7 @@ class Lease:
         self.owner = uuid.uuid4().hex
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._renewing = threading.Lock()
 
     def acquire(self) -> None:
         """Takes the lease.
@@ -44,6 +48,9 @@ class Lease:
         """
         with self._files.locked() as exclusive:
             holder = self._holder()
+            if holder is None and not self._files.replaces_at_once:
+                time.sleep(REPLACING_SECONDS)  # a live driver may be replacing it
+                holder = self._holder()
             if holder is not None and alive(holder):
                 raise lease_error(self._location, holder)
             self._write()
@@ -60,7 +67,8 @@ class Lease:
         Raises:
             LeaseError: This driver does not hold the lease.
         """
-        holder = self._holder()
+        with self._renewing:
+            holder = self._holder()
         if holder is None or holder.get("owner") != self.owner:
             who = f"process {holder['pid']} on {holder['host']}" if holder else "somebody who removed its lease"
             raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
@@ -83,7 +91,8 @@ class Lease:
                 holder = self._holder()
                 if holder is None or holder.get("owner") != self.owner:
                     return  # verify() raises the error at the next batch
-                self._write()
+                with self._renewing:
+                    self._write()
             except NO_ANSWER:
                 continue  # the file system is unreachable: the lease lasts for three more attempts
 

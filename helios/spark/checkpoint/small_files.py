@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import uuid
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -37,9 +38,27 @@ class SmallFiles(Protocol):
 
     Attributes:
         root: The folder, as a URI.
+        replaces_at_once: Whether a reader finds a file at any moment while it is replaced. On HDFS and ADLS, the file
+            may be missing for a moment.
     """
 
     root: str
+    replaces_at_once: bool = True
+
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON file; None when there is no such file.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        text = self.read(name)
+        try:
+            return json.loads(text) if text is not None else None
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.root}/{name} is damaged ({error}).",
+                fix="restore it from a backup, or start a new checkpoint with `helios run --new-checkpoint`.",
+            ) from error
 
     def read(self, name: str) -> str | None:
         """The file's text; None when there is no such file."""
@@ -202,6 +221,7 @@ class HadoopFiles(SmallFiles):
         # With checksums a local write is two renames, and a kill between them makes the file unreadable.
         self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
         self._replaces_on_close = system.getScheme() in REPLACED_ON_CLOSE
+        self.replaces_at_once = self._replaces_on_close or system.getScheme() == "file"
         self.root = str(self._fs.makeQualified(base).toString())
 
     def _path(self, location: str) -> JavaPath:
@@ -241,7 +261,8 @@ class HadoopFiles(SmallFiles):
         stream.write(text.encode())
         stream.close()
         self._fs.delete(self._path_of(checksum(name)), False)  # a checksum that Spark wrote does not match the new text
-        # HDFS and ADLS do not rename onto a file. There, a reader finds no file between the next two calls.
+        # HDFS and ADLS do not rename onto a file. There, a reader finds no file between the next two calls
+        # (`replaces_at_once`).
         if not self._fs.rename(draft, target):
             self._fs.delete(target, False)
             self.rename(new, name)

@@ -187,7 +187,7 @@ class UpsertState:
             base: The newest base before the batch; None without any.
             batch: The batch.
         """
-        noted = json.loads(self.files.read(f"{self.folder}/replaced.json") or "{}")
+        noted = self.files.read_json(f"{self.folder}/replaced.json") or {}
         expected = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
         if base is None:
             expected |= {f"{self.folder}/base/{number}" for number in range(-1, batch)}

@@ -72,8 +72,7 @@ class ReplicaChoice:
 
     def recall(self, files: SmallFiles) -> None:
         """Restores the freshness marks that earlier processes stored."""
-        text = files.read(SEEN) if len(self) > 1 else None
-        marks = json.loads(text) if text else {}
+        marks = files.read_json(SEEN) or {} if len(self) > 1 else {}
         for catalog in self._combinations[0]:
             freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
