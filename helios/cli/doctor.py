@@ -55,7 +55,8 @@ def doctor(
     """
     loaded = options.load(target, profile, values, offline=True) if target is not None else None
     catalogs = _catalogs(loaded, profile, name)
-    checks = [_check_java(), *_check_spark(catalogs), _check_memory(target, profile)]
+    needed = _components(catalogs, loaded if name is None else None)
+    checks = [_check_java(), *_check_spark(needed), _check_memory(target, profile)]
     for catalog in catalogs:
         checks += _check_catalog(catalog)
     if loaded is not None and name is None:
@@ -87,7 +88,7 @@ def _row(check: Check) -> tuple[str, ...]:
 def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Fetch the jars that a run needs, and prepare a faster start.
 
-    The jars are those that the catalogs of the script need, or without a script the catalogs of helios.toml. For the
+    The jars are those that the pipelines of the script need, or without a script the catalogs of helios.toml. For the
     faster start, Java's classes are stored in an archive of some 180 MB beside the jars. A small pipeline in a
     temporary folder creates it, once.
 
@@ -104,7 +105,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
 
     version, _ = installed_spark()
     loaded = options.load(target, profile, values, offline=True) if target is not None else None
-    needed = _components(_catalogs(loaded, profile))
+    needed = _components(_catalogs(loaded, profile), loaded)
     paths = ensure(needed, spark_version=version, progress=say)
     class_archive.ensure(java.find_java(), version, say)
     if as_json:
@@ -130,10 +131,13 @@ def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = Non
     return [known[name]]
 
 
-def _components(catalogs: Iterable[Catalog]) -> list[str]:
+def _components(catalogs: Iterable[Catalog], loaded: Loaded | None) -> list[str]:
+    """The jar components that catalogs need, and those of the sources, sinks and checkpoints of a script."""
     from helios.catalog.conf import checkpoint_components, components, warehouse
+    from helios.plan.ahead import components_ahead
 
     needed = [(*components(catalog), *checkpoint_components(warehouse(catalog) or "")) for catalog in catalogs]
+    needed += [components_ahead(loaded.pipelines, loaded.context)] if loaded is not None else []
     return list(dict.fromkeys(chain.from_iterable(needed)))
 
 
@@ -147,7 +151,7 @@ def _check_java() -> Check:
     return run_check("java", lambda: shown(find_java()))
 
 
-def _check_spark(catalogs: list[Catalog]) -> list[Check]:
+def _check_spark(needed: list[str]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing_components
 
     versions: list[str] = []
@@ -158,7 +162,6 @@ def _check_spark(catalogs: list[Catalog]) -> list[Check]:
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
-        needed = _components(catalogs)
         missing = missing_components(needed, spark_version=versions[0])
         if missing:
             raise EnvironmentProblem(

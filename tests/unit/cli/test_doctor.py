@@ -123,3 +123,20 @@ def test_jars_lists_what_the_cache_has(cli: Run, folder: Path, monkeypatch: pyte
     listed = json.loads(cli("jars", "--json").stdout)
     assert listed["components"] == ["iceberg", "sqlite"]
     assert listed["jars"] == [str(cache / name) for name in names]
+
+
+def test_jars_of_a_script_are_those_of_its_sources_and_sinks_too(cli: Run, folder: Path, monkeypatch: Any) -> None:
+    from helios.environment import class_archive, jars
+
+    wanted: list[list[str]] = []
+    monkeypatch.setattr(class_archive, "ensure", lambda *_: None)
+    monkeypatch.setattr(jars, "ensure", lambda needed, **_: wanted.append(list(needed)) or [])
+    (folder / "p.py").write_text(
+        "from helios import Files, Iceberg, Kafka\n"
+        "topic = Kafka.source('t').servers('localhost:1') >> Iceberg.sink('a.t')\n"
+        "folder = Files.source('s3://bucket/in/', 'csv', schema='id int') >> Iceberg.sink('a.u')\n"
+    )
+    assert cli("jars", "p.py").exit_code == 0
+    [needed] = wanted
+    assert {"iceberg", "sqlite", "kafka"} <= set(needed)
+    assert any("aws" in name or "s3" in name for name in needed)
