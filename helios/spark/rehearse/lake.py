@@ -71,7 +71,7 @@ def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
         pipeline=NAME,
         was=None,
         write=write,
-        checkpoint=folder.as_uri(),
+        checkpoint=f"file:{folder}",
         former_checkpoint=None,
         catalogs=(*plan.catalogs, lake),
         engine=Engine(),
@@ -134,14 +134,14 @@ def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, b
     jvm = classes()
     text = jvm.org.apache.iceberg.TableMetadataParser.toJson(real.operations().current())
     location = folder / "tables" / uuid.uuid4().hex
-    metadata = as_of(json.loads(text), location.as_uri(), base)
+    metadata = as_of(json.loads(text), f"file:{location}", base)
     file = location / "metadata" / f"00000-{uuid.uuid4()}.metadata.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(metadata))
     catalog, identifier = tables.catalog_of(spark, name)
     if not catalog.namespaceExists(identifier.namespace()):
         catalog.createNamespace(identifier.namespace())
-    return catalog.registerTable(identifier, file.as_uri())
+    return catalog.registerTable(identifier, f"file:{file}")
 
 
 def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:

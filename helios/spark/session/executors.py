@@ -118,7 +118,7 @@ class Executors:
             marker.write_text("\n" * tasks)
             # With this option a task without the file does not fail. A failed task would be tried again, perhaps on
             # an executor that sees the file.
-            read = session.read.option("ignoreMissingFiles", "true").text(marker.as_uri())
+            read = session.read.option("ignoreMissingFiles", "true").text(f"file:{marker}")
             successes = read.selectExpr(*PROCESS).collect()
         except OSError as error:
             raise EnvironmentProblem(

@@ -26,7 +26,7 @@ DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
 """With this setting pyspark sends the Python line that creates a column to the JVM, which takes ten JVM calls for each
 column. No message of Helios shows that line."""
-JARS = "spark.jars"
+JARS, SQL_EXTENSIONS = "spark.jars", "spark.sql.extensions"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
@@ -151,20 +151,26 @@ def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
-    """The conf with which a session is started; the user's settings override the defaults."""
+    """The conf with which a session is started. The user's settings override the defaults, but add to lists."""
     conf = {
         **DEFAULTS,
         # In local mode the driver is also the executor. Spark's default of 1 GB is meant for a driver alone.
         **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
-        JARS: ",".join(str(path) for path in paths),
-        "spark.sql.extensions": EXTENSIONS,
         **(WORKERS if _is_local(config) and _python(config) == sys.executable else {}),
         **config.spark_conf,
+        JARS: _joined(*map(str, paths), config.spark_conf.get(JARS, "")),
+        SQL_EXTENSIONS: _joined(EXTENSIONS, config.spark_conf.get(SQL_EXTENSIONS, "")),
         JAVA_OPTIONS: java_options,
     }
     if (user_pattern := config.spark_conf.get(REDACTION)) is not None:
         conf[REDACTION] = f"{SECRETS}|{user_pattern}"  # the user's pattern alone would not match Helios's secrets
     return conf
+
+
+def _joined(*lists: str) -> str:
+    """One list of several, separated by commas, each item once."""
+    items = (item.strip() for text in lists for item in text.split(","))
+    return ",".join(dict.fromkeys(filter(None, items)))
 
 
 def _python(config: Config) -> str | None:
