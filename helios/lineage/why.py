@@ -206,7 +206,7 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of all versions of the rows' keys. If those are too many, that of equal rows, or else None."""
+        """The history of the keys' rows, or of equal rows alone if those are too many; None if these are, too."""
         answer = self._answer
         if answer.key:
             try:

@@ -62,7 +62,7 @@ class DataFiles:
         return replace(self, tuning=one_of(profile, PROFILES, "tune"))
 
     def target_file_size(self, bytes: int | str) -> Self:
-        """Sets the size at which a data file is closed: `target_file_size("256MB")`; the default is 128 MB."""
+        """Sets the size of data files: `target_file_size("256MB")`; in new tables by default 128 MB."""
         return replace(self, file_size=size(bytes, "target_file_size"))
 
     def compression(self, codec: Codec, level: int | None = None) -> Self:

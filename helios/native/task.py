@@ -36,8 +36,8 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
     Returns:
-        The task's report as JSON. If the task cannot do its share, it has only `refused`, the reason why Spark
-        must do the work, or `misread`, the reason why Spark would read a file's values wrongly, too.
+        The task's report as JSON. If the task cannot do its share, the report has only `refused`, the reason why Spark
+        must do the work, or only `misread`, the reason why Spark would read a file's values wrongly, too.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)

@@ -122,7 +122,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
     if ask.rows_stay and write.mode.upsert is not None:
         raise InputError(
             f"--rows-stay does not go with the upsert of {plan.pipeline}: an upsert is repaired by its keys, so a row "
-            "is allowed to move over the edge of the filter or of a slice.",
+            "may move into or out of the filter, or from one slice to another.",
             where=plan.origin,
             fix="leave it out.",
         )

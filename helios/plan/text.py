@@ -23,18 +23,18 @@ FORMAT, FILES, ROWS, MORE = "_format", "_files", "_rows of ", "_more"
 
 def render(plan: Plan) -> str:
     """The plan as `helios plan` prints it."""
-    return text_of(head(plan), lines(plan))
+    return text_of(first_line(plan), lines(plan))
 
 
-def head(plan: Plan) -> str:
+def first_line(plan: Plan) -> str:
     """The first line of a plan."""
     return f"pipeline {plan.pipeline}  ({plan.origin})"
 
 
-def text_of(head: str, lines: Iterable[tuple[str, str]]) -> str:
+def text_of(first: str, lines: Iterable[tuple[str, str]]) -> str:
     """The first line of a plan, and below it a line for each label and text."""
     shown = (("" if label.startswith("_") else label, text) for label, text in lines)
-    return "\n".join([head, *(f"  {label:<10}{text}" for label, text in shown)])
+    return "\n".join([first, *(f"  {label:<10}{text}" for label, text in shown)])
 
 
 MIRROR_CHANGES = {

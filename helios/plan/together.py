@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from helios.plan.nodes import Plan
-from helios.plan.text import FILES, FORMAT, ROWS, head, lines, text_of
+from helios.plan.text import FILES, FORMAT, ROWS, first_line, lines, text_of
 
 FEWEST = 3
 """The smallest number of plans whose common parts are shown once."""
@@ -45,7 +45,7 @@ def render_all(plans: Sequence[Plan]) -> tuple[str, list[str]]:
     """
     parts = [list(_parts(plan)) for plan in plans]
     common = _common(plans, parts) if len(plans) >= FEWEST else {}
-    texts = [text_of(head(plan), _shown(own, common)) for plan, own in zip(plans, parts, strict=True)]
+    texts = [text_of(first_line(plan), _shown(own, common)) for plan, own in zip(plans, parts, strict=True)]
     if not common:
         return "", texts
     first = f"in common  ({len(plans)} pipelines; one that differs says so)"

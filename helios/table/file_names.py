@@ -17,7 +17,7 @@ HIDDEN = re.compile(r"\..*|_(?!.*=).*|.*\._COPYING_", re.DOTALL)
 """Names that Spark does not list; `_day=1` is a folder of a partition, and is listed."""
 ANY = {"*": "[^/]*", "?": "[^/]"}
 """The regular expressions for the wildcards of a glob."""
-UNFINISHED = re.compile(r"_(common_)?metadata.*|.*\.(tmp|crc)", re.DOTALL)
+NOT_DATA = re.compile(r"_(common_)?metadata.*|.*\.(tmp|crc)", re.DOTALL)
 """Names of metadata files, checksums, and files that are still being written."""
 
 
@@ -126,13 +126,13 @@ def is_hidden(name: str) -> bool:
 
 
 def is_data(name: str) -> bool:
-    """True if a file of this name contains rows: it is not hidden, and not still being written.
+    """True if a file of this name contains rows: it is not hidden, complete, and no metadata or checksum.
 
     Examples:
         >>> [name for name in ("a.csv", "a.csv.tmp", "_SUCCESS", "_metadata") if is_data(name)]
         ['a.csv']
     """
-    return not is_hidden(name) and UNFINISHED.fullmatch(name) is None
+    return not is_hidden(name) and NOT_DATA.fullmatch(name) is None
 
 
 def encoded(path: str) -> str:

@@ -38,13 +38,13 @@ class Record:
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
-        branch: The branch that it writes; None for main.
+        branch: The branch that the pipeline writes; None for main.
         start: The starting positions of the followed sources, as the checkpoint keeps them, if they depend on the time
             of the first start; None otherwise.
         upserts: The rule for which row of a key wins, as `helios.plan.other_upserts` writes it; None without upserts.
         beside: The pipelines of the same source beside which `--beside` lets this one write.
         formerly: The former names of the pipeline, which are stamped on its older snapshots.
-        quarantines: The quarantine tables that may have its rows, by their full names.
+        quarantines: The quarantine tables that may have the pipeline's rows, by their full names.
         keys: The folder of the keys that its upserts remember, where other pipelines can read them; None if they are in
             the checkpoint.
         audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
@@ -201,7 +201,7 @@ def parse(text: str, key: str, table: str) -> Record:
     return record
 
 
-def audited(metadata: TableMetadata) -> dict[str, int]:
+def audit_heads(metadata: TableMetadata) -> dict[str, int]:
     """The heads of the audit branches, by pipeline."""
     branches = ((name, ref) for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch")
     return {name.removeprefix(AUDIT): ref.snapshot_id for name, ref in branches if name.startswith(AUDIT)}
@@ -209,7 +209,7 @@ def audited(metadata: TableMetadata) -> dict[str, int]:
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
     """The batch at the head of a pipeline's audit branch; None when it was published, or there is no such branch."""
-    head = audited(metadata).get(pipeline)
+    head = audit_heads(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None

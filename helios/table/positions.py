@@ -51,7 +51,7 @@ class Batch:
         number: Its number in the checkpoint.
         spans: Its input from each source; in a streaming pipeline, from each followed source.
         pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
-            that is read once.
+            that reads its sources once.
         replayed: Whether an earlier process may have written the batch already.
     """
 

@@ -11,7 +11,7 @@ from typing import Any
 from helios.errors import InputError, LedgerError, NotFound, near_miss
 from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller
-from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged, stamps_of
+from helios.table.ledger import AUDIT, Record, Staged, audit_heads, records, staged, stamps_of
 from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, translating_errors
 from helios.table.snapshots import Table
 
@@ -310,14 +310,14 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
 def _waiting_pipeline(table: Table, batch: int) -> str:
     """Finds the pipeline of a waiting batch, for a caller that gives only the batch's number."""
     metadata = table.iceberg.metadata
-    waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
+    waits = {name: waiting.batch for name in audit_heads(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
     # The first non-empty list: pipelines with a batch of this number are best, any audit branch is the last resort.
     names = (
         [name for name, number in waits.items() if number == batch]
         or [name for name, _, number in tags if number == str(batch)]
         or list(waits)
-        or list(audited(metadata))
+        or list(audit_heads(metadata))
     )
     if not names:
         raise NotFound(
@@ -352,7 +352,7 @@ def _not_waiting_error(
             where=caller(),
             fix=f"to take rows out of main, see `helios rollback {table.name}`.",
         )
-    branches = audited(metadata)
+    branches = audit_heads(metadata)
     if name in branches:
         return NotFound(
             f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} holds nothing that main lacks.",

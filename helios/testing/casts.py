@@ -1,4 +1,4 @@
-"""Casts values of a test to Spark SQL types. Text and numbers are cast only if nothing is lost."""
+"""Casts values of a test to Spark SQL types. Floats and doubles may lose digits; other types refuse such values."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _cast_row(row: Any, schema: Schema, row_name: str) -> dict[str, Any]:
 
 
 def canonical(value: Any, kind: SparkType) -> Any:
-    """A cast value in a hashable form that can be compared; floating-point numbers are rounded to `DIGITS`.
+    """A cast value in a hashable form that can be compared; floating-point numbers are rounded.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type

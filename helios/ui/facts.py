@@ -37,7 +37,7 @@ class Behind:
         files: Files of folders.
         bytes: The size of these files.
         records: Records of topics.
-        drained: The estimated seconds until the backlog is read, at the rate of the last minutes; None without one.
+        drained: The seconds until the backlog is read, as estimated from the last minutes.
         grows: Whether the backlog has grown in the last minutes.
     """
 
@@ -57,8 +57,8 @@ class PipelineFacts:
     Attributes:
         name: The name of the pipeline.
         target: The table that the pipeline writes.
-        state: In a run: waiting, starting, running, away, finished, stopped or failed. In a lake: running, resting,
-            committed, new or reading.
+        state: In a run: waiting, starting, running, away in an outage, finished, stopped or failed. In a lake: running,
+            resting (not running), committed (unknown whether it runs), new (no known commit) or reading (not read yet).
         batches: In a run, the batches that it committed; in a lake, the batches up to the last commit.
         rows: In a run, the rows that it wrote; in a lake, the rows of the last commit.
         rejected: Rows that were kept out of the target.

@@ -156,7 +156,7 @@ def option_name(name: str, file_format: str, where: Origin | None = None) -> str
             f"option({name}=...) of {file_format} files is not passed to Spark.", where=where, fix=refused[name.lower()]
         )
     prefixes = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
-    others = [other_format for other_format, row in FORMATS.items() if name.lower() in map(str.lower, row.options)]
+    others = [other for other, traits in FORMATS.items() if name.lower() in map(str.lower, traits.options)]
     if prefixes:
         hint = f"Did you mean {max(prefixes, key=len)!r}?"
     elif others:

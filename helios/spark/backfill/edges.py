@@ -132,7 +132,7 @@ class Edges:
                     "was written.",
                     where=self.plan.origin,
                     fix=f"write a --where that covers all rows, nulls too, or that names a column which is computed as "
-                    f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row over this edge.",
+                    f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row into or out of the filter.",
                 )
         elif self.cut is not None and not isinstance(plans_or_problem, str):
             self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))

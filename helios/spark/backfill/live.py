@@ -65,7 +65,7 @@ def rolled_back_error(plan: Plan, source: str) -> InputError:
     """
     from_fix = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
-        f"{plan.pipeline} has continued with a new checkpoint behind batches or replays that were rolled back: "
+        f"{plan.pipeline} has continued with a new checkpoint after batches or replays that were rolled back: "
         f"{source} still has their rows, which would come back; nothing was written.",
         where=plan.origin,
         fix="repair commits that the table still has, other than the first one, with --commits"
@@ -134,7 +134,7 @@ class LivePipeline:
         entries = tuple({key: entry[key] for key in REPEATED_FIELDS if key in entry} for entry in recorded)
         if committed <= record.batch:
             return LivePosition(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
-        # Later batches changed nothing, so only Spark's offset log has them. The current script may produce their rows.
+        # Only Spark's offset log has later batches, which changed nothing. With the current script they may have rows.
         ends = tuple(self.checkpoint.offsets(committed))
         entries_at_ends = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
         return LivePosition(record, committed, ends, entries_at_ends)
@@ -161,7 +161,7 @@ class LivePipeline:
         """The positions from which the followed sources were first read.
 
         Raises:
-            InputError: They are unknown since the pipeline has begun a new checkpoint; or batches after them were
+            InputError: They are unknown because the pipeline has begun a new checkpoint; or batches after them were
                 rolled back.
         """
         starts: Starts | None = self.checkpoint.start()

@@ -142,8 +142,8 @@ class BackfillStart:
     def _has_committed_since(self, catch_up: Slice) -> bool:
         """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        It is also True if that is unknown, since snapshots have expired. The slice may be that of an earlier backfill,
-        which the stopped one has taken over.
+        It is also True if that is unknown, because snapshots have expired. The stopped backfill may have taken over the
+        slice from an earlier one.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())

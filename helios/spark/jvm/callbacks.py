@@ -19,7 +19,7 @@ _HELD: ContextVar[list[object] | None] = ContextVar("helios_held_callbacks", def
 
 @contextmanager
 def callback_scope() -> Iterator[None]:
-    """Clears the callbacks that are registered in the block when the block ends. The JVM must not call them afterwards.
+    """When the block ends, clears the callbacks that were registered in it. The JVM must not call them afterwards.
 
     Examples:
         >>> class Table:
@@ -43,7 +43,7 @@ def callback_scope() -> Iterator[None]:
 
 
 def until_scope_ends(callback: T) -> T:
-    """Registers a callback with the open scope, which clears it when it ends; does nothing if no scope is open."""
+    """Registers a callback, which the open scope clears at its end; does nothing if no scope is open."""
     held = _HELD.get()
     if held is not None:
         held.append(callback)

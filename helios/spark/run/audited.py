@@ -24,7 +24,8 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         resumes: Whether a new checkpoint continues after the batches in the target.
 
     Raises:
-        LedgerError: A batch was brought back by hand. Its checkpoint would write it again, or its keys are gone.
+        LedgerError: A batch was brought back by hand, and this checkpoint would write it again, or the keys of deleted
+            rows as of that batch are gone.
     """
     plan, branch, properties = context.plan, context.plan.write.sink.branch_name, table.properties()
     keys = (LEDGER + name for name in plan.write.pipelines)

@@ -69,7 +69,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 def _skip_unreadable_file(job: Job, batch: Batch, error: Exception) -> bool:
     """Leaves out the unreadable file that an error names; returns True if the batch can then run again.
 
-    Only the rejected rows of the batch may be written so far. They are replaced when the batch runs again.
+    At most the rejected rows of the batch are written so far. They are replaced when the batch runs again.
     """
     path = file_of(error)
     if path is None:
@@ -129,7 +129,7 @@ def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit 
 
 
 def run_bounded(job: Job, df: DataFrame) -> None:
-    """Runs one batch over the current state of all sources. The same states are the same batch in every run."""
+    """Runs one batch over all sources as they are now."""
     spans = tuple(source.current() for source in job.sources.values())
     warning = job.repeat.begin(Batch(0, spans).sources)
     if warning is not None:
@@ -228,7 +228,7 @@ def _follow(job: Job, df: DataFrame) -> None:
 
 
 def _report_failure(job: Job, error: BaseException) -> None:
-    """Tells the sources that a planned batch failed because of their data: it may be repaired before the next run."""
+    """Tells the sources that a planned batch failed because of their data. The next run may find the data repaired."""
     number = _uncommitted(job)
     if number is None:
         return

@@ -1,4 +1,4 @@
-"""The base of the sinks that write each row into the table that the row names. Each table has its own record.
+"""The base of the sinks that write each row into the table that the row names. Each table has a ledger record.
 
 The tables of a batch are known only once its rows are computed. Before the first commit, `helios/routes/N.json` in the
 checkpoint lists them. If a driver dies between the commits of two tables, the next driver completes the batch.

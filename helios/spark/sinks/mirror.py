@@ -1,4 +1,4 @@
-"""The mirror: writes the changes of each table of a database into a table of its own, with its own record.
+"""The mirror: writes the changes of each table of a database into a separate table with a separate ledger record.
 
 All tables of a batch are read, checked and staged before the first of them is committed.
 """
@@ -212,7 +212,7 @@ class MirrorSink(ManyTables):
             where=self._declared.origin,
             fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
-            f"a pipeline of its own writes them into another table: Cdc.debezium(...) >> {SINGLE_TABLE_SINK}.",
+            f"a separate pipeline can write them into another table: Cdc.debezium(...) >> {SINGLE_TABLE_SINK}.",
         )
 
     def _source_tables(self) -> dict[str, SourceTable]:
@@ -242,13 +242,13 @@ class MirrorSink(ManyTables):
     def _refuse_taken(self, name: str, table: SourceTable, taken: Mapping[str, SourceTable]) -> None:
         """Raises if another table has this name, or one that differs only in case: some catalogs ignore case."""
         quarantine = self.context.plan.write.quarantine
-        rejected = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
-        if rejected or name.lower().startswith(CONTROL):
+        is_quarantine = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
+        if is_quarantine or name.lower().startswith(CONTROL):
             raise InputError(
                 f"{table} would be the table {self._name(name).text}, which is Helios's own; nothing was written.",
                 where=self._declared.origin,
                 fix="give rejected rows another table."
-                if rejected
+                if is_quarantine
                 else 'name tables differently: names="{schema}_{table}".',
             )
         other = next((t for n, t in taken.items() if n.lower() == name.lower() and t != table), None)

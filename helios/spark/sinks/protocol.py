@@ -79,14 +79,14 @@ class Sink(Protocol):
     """The target of a pipeline's batches.
 
     `find` alone decides whether a batch is written: a batch that it finds is not written again. The defaults of the
-    other methods suit a sink without a record.
+    other methods suit a sink without a ledger record.
     """
 
     transactional: bool = False
-    """True if a batch and its record are committed together, or not at all."""
+    """True if a batch and its ledger record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch. In an append, the inputs of the last batch keep its number."""
+        """The number of a batch pipeline's next batch. An append of the last batch's inputs keeps its number."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:

@@ -1,4 +1,4 @@
-"""The routed sink: writes rows into one table per value of an expression. Each table has its own record."""
+"""The routed sink: writes rows into one table per value of an expression. Each table has its own ledger record."""
 
 from __future__ import annotations
 
