@@ -275,7 +275,8 @@ class _Question:
         if (commit.pipeline or "").endswith(REPLAY) or commit.instead is not None:
             key = {}
         redone = self._answer.commits.get(commit.redone) if commit.redone is not None else None
-        spans = (redone or commit).spans
+        redone_spans = {span.source: span for span in redone.spans} if redone is not None else {}
+        spans = [redone_spans.get(span.source, span) for span in commit.spans]
         declared = {source["name"]: source for source in commit.plan.plan["sources"]} if commit.plan is not None else {}
         key, unknown = key_in_source(commit.plan.plan["steps"] if commit.plan is not None else None, key)
         return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.expression import parse
 from helios.plan.typing.schema import from_pyiceberg
+from helios.plan.typing.types import SparkType, parse_type
 from helios.table.refs import MAIN
 
 if TYPE_CHECKING:
@@ -240,7 +240,10 @@ def with_table_spelling(where: str, columns: Iterable[str]) -> str:
 
 def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
     """Rejects a float or double in a filter: a column, or the field at `path` in a nested column."""
-    if kind in ("float", "double") or (path and re.search(rf"\b{re.escape(path[-1])}:(float|double)\b", kind, re.I)):
+    compared: SparkType | None = parse_type(kind)
+    for name in path:
+        compared = compared.field(name) if compared is not None else None
+    if compared is not None and compared.name in ("float", "double"):
         raise InputError(
             f"--where: {column} is a float or double, and Iceberg replaces rows by column bounds, which ignore NaN and "
             "the sign of zero: some old rows would stay beside the new ones.",

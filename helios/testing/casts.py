@@ -66,7 +66,7 @@ def _float(value: Any, kind: SparkType) -> float:
         raise Misfit(f"{value!r} is not a number")
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Misfit(f"{value!r} is not a number") from None
 
 

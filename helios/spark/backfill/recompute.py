@@ -93,8 +93,8 @@ class StrictObserver(Silent):
 
     @override
     def files_gone(self, paths: Sequence[str]) -> None:
-        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-        raise InputError(f"{paths[0]}{more} is gone")
+        more = f" and {len(paths) - 1:,} more are" if len(paths) > 1 else " is"
+        raise InputError(f"{paths[0]}{more} gone")
 
 
 class Recompute:

@@ -125,7 +125,13 @@ def _bounds(unit: str, value: str) -> tuple[str, str | None]:
     """
     from datetime import datetime, timedelta
 
-    since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
+    try:
+        since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
+    except ValueError as error:
+        raise InputError(
+            f"--by: {value} is no {unit} of the years 1 to 9999.",
+            fix="filter such rows out with --where, and repair them without --by.",
+        ) from error
     try:
         if unit == "month":
             until = (since + timedelta(days=31)).replace(day=1)

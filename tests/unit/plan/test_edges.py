@@ -84,10 +84,17 @@ def test_arguments_with_quotes_and_brackets() -> None:
     assert arguments(f"{first}, {second}") == [first, second]
 
 
-FLOATING = {"f": "double", "s": "struct<k:string,f:float>", "id": "int", "ts": "timestamp", "day": "date"}
+FLOATING = {
+    "f": "double",
+    "s": "struct<k:string,f:float>",
+    "t": "struct<a:struct<x:float>,x:int>",
+    "id": "int",
+    "ts": "timestamp",
+    "day": "date",
+}
 
 
-@pytest.mark.parametrize("where", ["f > 1", "id = 1 OR F = 0.0", "s.f < 3"])
+@pytest.mark.parametrize("where", ["f > 1", "id = 1 OR F = 0.0", "s.f < 3", "t.a.x < 3"])
 def test_a_filter_by_a_float_is_refused(where: str) -> None:
     with pytest.raises(InputError, match="is a float or double, and Iceberg replaces rows by column bounds"):
         columns_named(where, FLOATING, "a.t")
@@ -95,6 +102,7 @@ def test_a_filter_by_a_float_is_refused(where: str) -> None:
 
 def test_a_filter_beside_a_float() -> None:
     assert columns_named("s.k = 'a' AND id = 1", FLOATING, "a.t") == ["s", "id"]
+    assert columns_named("t.x = 1", FLOATING, "a.t") == ["t"]
     with pytest.raises(InputError, match="is not cut by a nested column"):
         cut_of("s.k", ["s"], FLOATING, "a.t")
 
