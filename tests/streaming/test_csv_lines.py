@@ -176,6 +176,19 @@ def test_utf16_needs_multi_line(world: Any) -> None:
     assert read(world, source.option(multiLine=True)) == ({(1, "größe"): 1}, [])
 
 
+def test_a_utf16_file_that_is_cut_off_is_set_aside(world: Any) -> None:
+    folder = land(world.folder / "in", "a.txt", "one\ntwo".encode("utf-16")[:-1])
+    source = Files.source(str(folder), "text").option(encoding="UTF-16", wholetext=True)
+    assert read(world, source) == ({}, [("one\ntw\ufffd", "it contains bytes that are not UTF-16")])
+
+
+def test_an_encoding_that_java_lacks(world: Any) -> None:
+    folder = land(world.folder / "in", "a.csv", "id\n1\n")
+    source = Files.source(str(folder), "csv", schema="id bigint").option(encoding="utf99")
+    with pytest.raises(InputError, match=r"test_csv_lines\.py.*Java knows no encoding 'utf99'"):
+        world.run(source >> world.sink("a.fail"))
+
+
 @pytest.mark.parametrize(("format", "fix"), [("csv", "multiLine"), ("text", "wholetext")])
 def test_line_ends_that_no_reader_finds_are_told(world: Any, format: str, fix: str) -> None:
     folder = land(world.folder / "in", f"a.{format}", "id\n1\n2\n".encode("cp037"))

@@ -144,8 +144,8 @@ def _between(node: Node, columns: Columns) -> Term:
 def _in(node: Node, columns: Columns) -> Term:
     values, value = node.expressions, _operand(node.this, columns)
     most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
-    if len(values) > most:
-        raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
+    if not 0 < len(values) <= most:
+        raise NotNative(f"{_shown(node)} is not a list of 1 to {most} values")
     comparisons = [_compare("eq", value, _operand(item, columns), node) for item in values]
     # Spark converts all values to one common type: lists of several types stay with Spark.
     if any(comparison.args[1].op != "lit" or comparison.args[0] != value for comparison in comparisons):

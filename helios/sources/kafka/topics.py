@@ -274,6 +274,7 @@ def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Rang
     before = [
         Range(name, partition, max(logs[name].earliest[partition], offset - share), offset)
         for name, topic in at.topics.items()
+        if name in logs
         for partition, offset in enumerate(topic.offsets)
     ]
     return [part for part in before if len(part) > 0]

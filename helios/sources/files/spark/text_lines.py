@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType
@@ -22,6 +23,7 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.listing import loaded
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import java_class
 from helios.spark.jvm.functions import java_function
 
 DECODED = Path(__file__).with_name("Decoded.java")
@@ -64,14 +66,21 @@ def line_options(source: FilesSource) -> dict[str, str]:
 
 
 def refuse_encoding(source: FilesSource) -> None:
-    """Refuses an encoding in which a line does not end with the byte of a line feed, if rows are lines.
+    """Refuses an encoding that Java lacks, or in which a line does not end with the byte of a line feed.
 
     Raises:
-        InputError: The source has such an encoding, and its rows are lines.
+        InputError: The source has an unknown encoding; or its rows are lines, and their ends are several bytes.
     """
     encoding = encoding_of(source.reader_options())
     multi_line = source.flag("multiLine") or source.flag("wholetext")
-    line_end = classes().java.nio.charset.Charset.forName(encoding).encode("\n")
+    try:
+        line_end = classes().java.nio.charset.Charset.forName(encoding).encode("\n")
+    except Py4JJavaError as error:
+        raise InputError(
+            f"{source.label()}: Java knows no encoding {encoding!r} ({java_class(error)}).",
+            where=source.origin,
+            fix='write it as Java does: .option(encoding="UTF-8"), "ISO-8859-1" or "windows-1252".',
+        ) from error
     if not multi_line and (line_end.remaining() != 1 or line_end.get() != ord("\n")):
         option = "wholetext" if source.format == "text" else "multiLine"
         raise InputError(
