@@ -126,7 +126,7 @@ def explain(code_or_text: str | None, as_json: bool) -> None:
       helios explain H106
       helios explain "another driver is running on checkpoint"
     """
-    if code_or_text is None:
+    if code_or_text is None or not code_or_text.strip():
         _list(as_json)
         return
     family = next((f for f in FAMILIES if code_or_text.upper() in {f.code, f.error.__name__.upper()}), None)

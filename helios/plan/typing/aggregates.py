@@ -78,7 +78,7 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
         elif isinstance(step, Select) and any(text.strip() == "*" for text in step.expressions):
             continue  # each column keeps its name; an alias is a copy
         elif isinstance(step, Select):
-            aliases = {old.lower(): new for text in step.expressions for old, new in _renaming(text)}
+            aliases = {old.lower(): new for text in step.expressions for old, new in renaming(text)}
             if set(map(str.lower, names)) & (_computed_names(step) - aliases.keys()):
                 return ()
             names = tuple(aliases.get(name.lower(), name) for name in names)
@@ -99,7 +99,7 @@ def changed_columns(step: Step) -> Sequence[str]:
 def _computed_names(step: Select) -> set[str]:
     """The names, in lower case, that a select gives to expressions other than plain columns."""
     aliased = ((alias_of(text), text) for text in step.expressions)
-    return {alias.lower() for alias, text in aliased if alias is not None and not list(_renaming(text))}
+    return {alias.lower() for alias, text in aliased if alias is not None and not list(renaming(text))}
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
@@ -197,7 +197,7 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
     return str(group.sql("spark"))
 
 
-def _renaming(text: str) -> list[tuple[str, str]]:
+def renaming(text: str) -> list[tuple[str, str]]:
     """The old and the new name as a pair, if an expression only renames a column; otherwise empty."""
     match = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
     return [(match[1], match[2])] if match else []

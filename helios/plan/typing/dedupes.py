@@ -8,14 +8,16 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.call import Call
 from helios.model.flow import Flow, flows
 from helios.model.step import Step
-from helios.plan.typing.aggregates import group_columns, is_streaming
+from helios.plan.typing.aggregates import group_columns, is_streaming, renaming
 from helios.steps.aggregate import Aggregate
 from helios.steps.dedupe import Dedupe
 from helios.steps.join import Join
 from helios.steps.rename import Rename
+from helios.steps.select import Select
 from helios.steps.sql import Sql
 from helios.steps.union import Union
 from helios.steps.watermark import Watermark
+from helios.steps.with_columns import WithColumns
 
 
 def unbounded_dedupe(step: Dedupe) -> DeclarationError:
@@ -38,19 +40,29 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
     """Yields a problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        # the columns of watermarks; None after a step that may add or rename such a column
         times: set[str] | None = set()
         for step in inner.steps:
-            if isinstance(step, (Call, Sql, Join, Union)):
-                times = None
-            elif times is not None and isinstance(step, Watermark):
-                times.add(step.column.lower())
-            elif times is not None and isinstance(step, Rename):
-                times = {step.renamed(name).lower() for name in times}
-            elif times is not None and isinstance(step, Dedupe) and step.within is None:
-                lacks_time = times.isdisjoint(key.lower() for key in step.keys)
-                if lacks_time:
+            if times is not None and isinstance(step, Dedupe) and step.within is None:
+                if times.isdisjoint(key.lower() for key in step.keys):
                     yield unbounded_dedupe(step)
+            elif times is not None:
+                times = _times_after(step, times)
+
+
+def _times_after(step: Step, times: set[str]) -> set[str] | None:
+    """The names of the columns with a watermark after a step, in lower case; None if the step may give such columns."""
+    if isinstance(step, (Call, Sql, Join, Union)):
+        return None
+    if isinstance(step, Watermark):
+        return times | {step.column.lower()}
+    if isinstance(step, Rename):
+        return {step.renamed(name).lower() for name in times}
+    if isinstance(step, Select):
+        pairs = [pair for text in step.expressions for pair in renaming(text)]
+        return times | {new.lower() for old, new in pairs if old.lower() in times}
+    if isinstance(step, WithColumns):
+        return times | {name.lower() for name, text in step.columns if text.strip(" `").lower() in times}
+    return times
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:

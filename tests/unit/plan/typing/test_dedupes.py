@@ -19,6 +19,7 @@ from helios import (
     watermark,
     where,
     window,
+    with_columns,
 )
 
 pytestmark = pytest.mark.promise("typing")
@@ -39,6 +40,9 @@ BY_TIME = watermark("ts", "1h") >> dedupe("id", within="1d")
         Iceberg.source("a.orders") >> dedupe("id") >> SINK,
         Iceberg.source("a.orders") >> BY_TIME >> window("ts", "1h").agg(n="count(*)") >> SINK,
         FOLLOWED >> step(lambda df: df) >> dedupe("id") >> SINK,  # known at run
+        FOLLOWED >> watermark("ts", "1h") >> select("id", "ts AS at") >> dedupe("id", "at") >> SINK,
+        FOLLOWED >> watermark("ts", "1h") >> with_columns(at="ts") >> dedupe("id", "at") >> SINK,
+        FOLLOWED >> watermark("ts", "1h") >> rename({"ts": "a", "a": "b"}) >> dedupe("id", "b") >> SINK,
     ],
     ids=lambda pipeline: pipeline.text(),
 )
