@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType
@@ -23,7 +24,6 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.listing import loaded
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import java_class
 from helios.spark.jvm.functions import java_function
 
 DECODED = Path(__file__).with_name("Decoded.java")
@@ -75,9 +75,9 @@ def refuse_encoding(source: FilesSource) -> None:
     multi_line = source.flag("multiLine") or source.flag("wholetext")
     try:
         line_end = classes().java.nio.charset.Charset.forName(encoding).encode("\n")
-    except Py4JJavaError as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise InputError(
-            f"{source.label()}: Java knows no encoding {encoding!r} ({java_class(error)}).",
+            f"{source.label()}: Java knows no encoding {encoding!r}.",
             where=source.origin,
             fix='write it as Java does: .option(encoding="UTF-8"), "ISO-8859-1" or "windows-1252".',
         ) from error
