@@ -284,9 +284,13 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     record, waiting, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
     is_done = record is not None and record.batch >= batch
     tagged = metadata.refs.get(tag)
-    if record is not None and is_done and tagged is not None:
-        discarded = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=tagged.snapshot_id, rows=0, again=True)
-        return discarded, record
+    if record is not None and is_done:
+        # A batch of an earlier checkpoint may have had the same number.
+        for ref, at in metadata.refs.items():
+            own = stamps_of(metadata, at.snapshot_id).get("helios.checkpoint") == record.checkpoint
+            if own and (ref == tag or ref == f"{tag}_{at.snapshot_id}"):
+                done = DiscardedBatch(pipeline=name, batch=batch, tag=ref, snapshot=at.snapshot_id, rows=0, again=True)
+                return done, record
     if waiting is None or waiting.batch != batch or is_done:
         raise _not_waiting_error(table, name, batch, waiting, record)
     if record is None:

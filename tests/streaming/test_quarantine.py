@@ -157,6 +157,20 @@ def test_a_driver_that_stages_the_batch_anew_wins(world: Any) -> None:
     assert done.snapshot != looked.snapshot
 
 
+def test_a_published_batch_is_not_one_of_the_same_number_that_was_set_aside(world: Any) -> None:
+    world.fill("a.s", [500])
+    with pytest.raises(RunError, match="did not pass"):
+        world.run(audited(world))
+    discard_batch(world.catalog.load("a.t"), 0)
+    world.fill("a.s", [1])
+    world.run(audited(world))
+    world.fill("a.s", [2])
+    world.run(audited(world), new_checkpoint=True)  # it counts from 0 again
+    assert world.ids("a.t") == [1, 2]
+    with pytest.raises(InputError, match=r"batch 0 .*published"):
+        discard_batch(world.catalog.load("a.t"), 0)
+
+
 def test_a_table_of_format_3_is_changed_by_spark(world: Any) -> None:
     world.fill("a.s", [500])
     pipeline = world.source("a.s").incremental() >> world.sink("a.t").format_version(3).audit(AUDIT).publish()
