@@ -176,19 +176,20 @@ def _present_names(metadata: TableMetadata) -> dict[str, str]:
         known = records(metadata.properties, "")
     except HeliosError:
         return {}
-    return {former: name for name, record in known.items() for former in record.formerly}
+    return {former: name for name, record in known.items() for former in record.formerly if former not in known}
 
 
 def _history(
     metadata: TableMetadata, head: int, places: Sequence[Warehouse], checkpoints: Mapping[str, str]
 ) -> list[Commit]:
     """Returns the commits up to a snapshot, newest first."""
+    present_names = _present_names(metadata)
 
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
         # A renamed pipeline has a checkpoint under its present name, with the plans of its earlier runs.
         stamped = pipeline.removesuffix(REPLAY).removesuffix(BACKFILL)
-        present = _present_names(metadata).get(stamped, stamped)
+        present = present_names.get(stamped, stamped)
         location = checkpoints.get(pipeline) or checkpoints.get(present)
         return {kept.steps: kept for kept in plans_of(present, places, [location] if location else [])}
 
@@ -200,6 +201,7 @@ def _history(
         summary = raw.summary.additional_properties if raw.summary is not None else {}
         operation = raw.summary.operation.value if raw.summary is not None else ""
         pipeline, steps, batch = (summary.get(f"helios.{key}") for key in ("pipeline", "steps", "batch"))
+        present = present_names.get(pipeline or "", pipeline or "")
         plan = plans(pipeline).get(steps) if pipeline is not None and steps is not None else None
         history.append(
             Commit(
@@ -213,15 +215,13 @@ def _history(
                 steps=steps,
                 version=summary.get("helios.version"),
                 plan=plan,
-                before=last_positions.get(pipeline)
-                if pipeline is not None and not pipeline.endswith(BACKFILL)
-                else None,
+                before=last_positions.get(present) if not present.endswith(BACKFILL) else None,
                 redone=int(summary[REDONE]) if summary.get(REDONE, "").isdecimal() else None,
                 instead=summary.get(INSTEAD),
             )
         )
         if pipeline is not None:
-            last_positions[pipeline] = history[-1].position
+            last_positions[present] = history[-1].position
     history.reverse()
     return history
 

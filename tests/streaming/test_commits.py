@@ -52,6 +52,18 @@ def test_each_commit_has_its_spans_and_its_plan(world: Any) -> None:
     assert commit_of(world.load("a.t"), two.snapshot, warehouses([world.catalog])) == two
 
 
+def test_the_first_commit_under_a_new_name_begins_where_the_former_ended(world: Any) -> None:
+    followed = world.source("a.s").incremental() >> world.sink("a.t")
+    world.fill("a.s", [1])
+    world.run(followed.named("copy"))
+    world.fill("a.s", [2])
+    world.run(followed.named("mirror", was="copy"))
+    [second, first] = commits(world.load("a.t"), warehouses([world.catalog]))
+    assert (first.pipeline, second.pipeline) == ("copy", "mirror")
+    [span] = second.spans
+    assert IcebergOffset.of(span.start).snapshot == world.load("a.s").snapshots()[0].id
+
+
 def test_the_command_tells_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world.fill("a.s", [1, 2])
     world.run((world.source("a.s").incremental() >> where("id < 100") >> world.sink("a.t")).named("copy"))
