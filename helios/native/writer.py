@@ -87,7 +87,8 @@ class TableWriter:
         """Writes rows.
 
         Raises:
-            NotNative: A required column has a null, a time has no partition, or there are too many rows to sort.
+            NotNative: A required column has a null, a time is outside of the years 1 to 9999, or
+                there are too many rows to sort.
         """
         if frame.is_empty():
             return
