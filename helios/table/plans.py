@@ -129,9 +129,7 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
 
 
 def plans_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str] = ()) -> list[KeptPlan]:
-    """The plans that runs and backfills of a pipeline have kept, oldest first; those that do not parse are left out.
-
-    There are none if a checkpoint cannot be read.
+    """The kept plans of a pipeline's runs and backfills that parse, oldest first; none if a checkpoint cannot be read.
 
     Args:
         pipeline: The pipeline.
