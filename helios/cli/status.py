@@ -146,8 +146,8 @@ def target_tables(plan: Plan) -> Iterator[Table]:
     namespace = within.rpartition(".")[0]
     prefix = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
-        known = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
-        names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != known]
+        yielded = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
+        names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != yielded]
         yield from (catalog.load(name) for name in names)
 
 

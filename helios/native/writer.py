@@ -87,7 +87,7 @@ class TableWriter:
         """Writes rows.
 
         Raises:
-            NotNative: A required column has a null, a time has no partition, or there are too many rows to sort.
+            NotNative: A null in a required column, a time outside of the years 1 to 9999, or too many rows to sort.
         """
         if frame.is_empty():
             return

@@ -14,7 +14,7 @@ from helios.sources.common.kind import SourceKind
 from helios.sources.common.position import SourcePosition
 
 GROUP = "helios.sources"
-"""The entry points of other packages: the name of a kind, and its `SourceKind` as "module:NAME"."""
+"""The group of the entry points that other packages have: the name of a kind, and its `SourceKind` as "module:NAME"."""
 
 KINDS = {
     "iceberg": "helios.sources.iceberg.kind:ICEBERG",

@@ -73,7 +73,7 @@ class KeptPlan:
 
 
 def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a plan as it was compiled. An early version of Helios kept it as its run had changed it.
+    """Returns a plan as it was compiled, without the changes of its run that an early version of Helios kept too.
 
     Examples:
         >>> _compiled({"target": {"table": "a.t", "mode": "the groups of country"}})
@@ -129,7 +129,7 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
 
 
 def plans_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str] = ()) -> list[KeptPlan]:
-    """The plans that runs and backfills of a pipeline have kept, oldest first; those that cannot be read are left out.
+    """The kept plans of a pipeline's runs and backfills that parse, oldest first; none if a checkpoint cannot be read.
 
     Args:
         pipeline: The pipeline.

@@ -205,7 +205,7 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
             continue
         between = range(batch.follows + 1, batch.batch)
         complete = own_log is not None and all(number in own_log.ends for number in between)
-        # A new checkpoint may have continued after rows that were rolled back: it has starting positions of its own.
+        # After a rollback, a new checkpoint may begin before the end of the old one: its log has the positions.
         continues = batch.before is not None and (own_log is None or batch.follows >= 0)
         begins = batch.before is not None or complete or batch.batch == 0
         start = places(batch.before) if continues else _log_start(own_log, begins=begins)

@@ -14,7 +14,7 @@ class View:
     """The tables, warehouses and checkpoints from which the status of pipelines is read.
 
     Attributes:
-        load: Loads a table by its full name; None for a table of an unknown catalog.
+        load: Loads a table by its full name; returns None if it cannot.
         places: Warehouses that may have checkpoints.
         checkpoints: The declared checkpoint of each pipeline of a script, by pipeline.
         file_sizes: The target file size of each pipeline that declares one.

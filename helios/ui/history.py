@@ -1,4 +1,4 @@
-"""Reads the pages of tables, commits and batches from the metadata of tables, as JSON values; without a JVM."""
+"""The contents of the UI's pages of tables, commits and batches, from the metadata of tables; without a JVM."""
 
 from __future__ import annotations
 

@@ -73,8 +73,9 @@ DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header",
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
-_NO_FALLBACK = "leave it out: values are read by the declared format, or by Spark's casts if no format is declared."
+_NO_FALLBACK = "leave it out: values are read by dateFormat and timestampFormat, else by Spark's casts."
 _IN_PATH = "write it into the path, as a glob."
+_BY_NAME = "leave it out: only a glob in the path chooses files."
 _FOLLOWED = "leave it out: a followed folder has its own log of the files that were read."
 REFUSED: Mapping[str, str] = {
     "mode": _BAD_ROW,
@@ -87,8 +88,8 @@ REFUSED: Mapping[str, str] = {
     "basePath": "leave it out: folders such as day=2026-01-01 below the path become columns.",
     "recursiveFileLookup": "leave it out: folders below the path are always read.",
     "pathGlobFilter": _IN_PATH,
-    "modifiedBefore": _IN_PATH,
-    "modifiedAfter": _IN_PATH,
+    "modifiedBefore": _BY_NAME,
+    "modifiedAfter": _BY_NAME,
     "maxFilesPerTrigger": "write .incremental(max_files=...).",
     "maxFileAge": _FOLLOWED,
     "latestFirst": _FOLLOWED,

@@ -64,5 +64,5 @@ class Settling:
         return seen_stat == stat and now - seen_at >= SECONDS_APART
 
     def undecided(self, files: Mapping[str, tuple[int, int]]) -> bool:
-        """Returns True if a file with content waits, so that a second listing can show that it is finished."""
+        """Returns True if a file with content waits: a second listing can show that it is finished."""
         return any(size for path, (size, _) in files.items() if path in self._seen)

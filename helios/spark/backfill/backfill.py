@@ -384,7 +384,7 @@ class Backfill:
     def _backfill_start(self) -> BackfillStart:
         """The object that begins or resumes this backfill; to be created after the filter and the sources were read."""
         edges = self._edges
-        # A backfill that newer batches would fail may be resumed only at the same batch.
+        # If newer batches make the backfill fail, it can be resumed only while the pipeline is at the same batch.
         batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.bars_batches else []
         return BackfillStart(
             plan=self._plan,

@@ -159,8 +159,8 @@ class CommitRepair:
         ends = _ends(commit.position)
         if commit.before is None and commit.snapshot != self.first:
             raise InputError(
-                f"{slice.name} of {self.table} cannot be read again: the commit before it, which says where it begins, "
-                "has expired; its rows were not replaced.",
+                f"{slice.name} of {self.table} cannot be read again, and its rows were not replaced: the commit before "
+                "it, which says where it begins, has expired.",
                 where=self.plan.origin,
                 fix="repair its rows by a filter: --where.",
             )

@@ -66,8 +66,8 @@ public class ManifestNulls extends NullCounts {
   }
 
   /**
-   * True if the snapshot or an ancestor was checked, and all snapshots since then are stamped and have the table's
-   * current schema.
+   * True if the snapshot or an ancestor was checked, or the first snapshot of the table is reached, and all snapshots
+   * since then are stamped and have the table's current schema.
    */
   private boolean isChecked(Table table, Snapshot snapshot) {
     Integer schema = Integer.valueOf(table.schema().schemaId());

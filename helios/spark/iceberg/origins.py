@@ -29,7 +29,7 @@ def locate(error: HeliosError, plan: Plan) -> None:
 
 
 def origin_of(error: BaseException, plan: Plan) -> Origin | None:
-    """The line of the source, sink or step whose code raised an error; None if other code raised it."""
+    """The line of the source or sink whose code raised an error, or of the pipeline for a step; None for other code."""
     for module, frame in _frames(error):
         if module.startswith(SOURCES) or _read_plan(frame) is not None:
             return _source(error, plan)

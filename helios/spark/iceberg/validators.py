@@ -77,15 +77,15 @@ class AncestryValidator:
             summary = snapshot.summary()
             # A pipeline that was renamed meanwhile still has the same checkpoint.
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
-                self._reason = f"pipeline {self._pipeline} has committed since this batch was looked up"
+                self._reason = f"pipeline {self._pipeline} has committed since this batch was looked up in the table"
                 return False
             if self._exclusive and changes_rows(snapshot):
-                self._reason = f"snapshot {snapshot.snapshotId()} was committed since this batch was looked up"
+                self._reason = f"snapshot {id} was committed since this batch was looked up in the table"
                 return False
             self._reason = self._watch.conflict(snapshot)
             if self._reason:
                 return False
-        self._reason = "the history no longer reaches back to the snapshot at which this batch was looked up"
+        self._reason = "the history no longer reaches back to the look-up of this batch in the table"
         return self._head is None
 
     def errorMessage(self) -> str:

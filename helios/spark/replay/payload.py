@@ -91,7 +91,7 @@ class Payloads:
                 return indexes[0]
         nested = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
         if text in nested:
-            why = "is inside the other side of a join or union, whose rows are read by the join itself"
+            why = "is inside the other side of a join or union, from which no rows are replayed."
             fix = "put the expectation after the join or union, or write that side to its own table."
         else:
             known = near_miss(text, [step.text() for _, step in expected])

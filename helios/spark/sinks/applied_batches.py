@@ -55,7 +55,7 @@ class AppliedBatch(NamedTuple):
 
 
 def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
-    """Adds the batches that were applied to the branch by hand to the record; returns False if there are none.
+    """Adds to the record the batches that were applied to the branch by hand; returns False if there are none.
 
     Args:
         ledger: The ledger with the record.

@@ -52,7 +52,7 @@ class SharedKeys:
         self._terms = upsert_terms(context.plan) if context.keys is not None else None
 
     def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
-        """The newest state of each key in all these states, as of the batches that a table has; None if there are none.
+        """The newest row of each key in all these states, as of the batches that a table has; None if all are empty.
 
         Args:
             table: The table.
@@ -108,7 +108,7 @@ class SharedKeys:
                 return ""
         except (Py4JError, PySparkException):  # unreadable keys may be keys of the batch
             pass
-        return f"since this batch was looked up, {pipeline} has deleted keys of it or written newer rows of them"
+        return f"since this batch was looked up in the table, {pipeline} has deleted keys of it or written newer rows"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
         """The names and records of the other pipelines whose state must be compared."""

@@ -67,7 +67,7 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
     versions = tuple(_version(fields, same_fields) for fields, same_fields in by_fields.items())
     keys = next((tuple(row["names"]) for row in reversed(rows) if row["good"] and row["names"]), ())
     known = {text for version in versions for text in version.texts}
-    others = not versions or any(row["schema"] not in known for row in rows)  # without any: tombstones alone
+    others = not versions or any(row["schema"] not in known for row in rows)  # no row: only tombstones
     snapshot = any(row["good"] and row["snapshot"] for row in rows)
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
     begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None

@@ -23,7 +23,7 @@ import org.apache.spark.sql.api.java.UDF1;
 /**
  * Rewrites a line of JSON so that Spark's parser reads it without changing a value. The result for an object is JSON
  * with the names of the columns, and with strings where Spark would round a number. The result for an array of objects
- * is an array of such JSON texts. It is "!" with the reason for a bad row, and null for a line without a row.
+ * is an array of such JSON texts; for a bad row it is "!" with the reason, and for a line without a row null.
  */
 public class JsonLine implements UDF1 {
   private static final long serialVersionUID = 1L;
@@ -380,12 +380,12 @@ public class JsonLine implements UDF1 {
     } catch (IOException error) {
       return parser.getText();
     }
-    long second = unit.equals("s") ? 1 : unit.equals("ms") ? 1000L : 1000000L;
-    long seconds = Math.floorDiv(number, second);
+    long perSecond = unit.equals("s") ? 1 : unit.equals("ms") ? 1000L : 1000000L;
+    long seconds = Math.floorDiv(number, perSecond);
     if (seconds < FIRST || seconds > LAST) { // the range of Python's datetime and of most readers of tables
-      throw new Bad(second == 1 ? NO_SECONDS
+      throw new Bad(perSecond == 1 ? NO_SECONDS
           : "its number for a timestamp, in " + unit + ", lies outside of the years 1 to 9999");
     }
-    return Instant.ofEpochSecond(seconds, Math.floorMod(number, second) * (1000000000L / second)).toString();
+    return Instant.ofEpochSecond(seconds, Math.floorMod(number, perSecond) * (1000000000L / perSecond)).toString();
   }
 }

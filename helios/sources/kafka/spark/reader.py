@@ -48,10 +48,9 @@ from helios.table.positions import Lag, Position, Span
 FETCH_SETTINGS = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
 """The settings of the consumer for large and quick fetches.
 
-Fetches are large because Spark asks the broker twice for the bounds of the partition after each poll, which returns 500
-records by default. Fetches are quick because the consumer prefetches, and the broker answers requests in order. At the
-end of a partition, the broker would hold a prefetch for half a second to wait for new records, and with it the later
-requests of Spark.
+By default, a poll returns 500 records, and after each poll Spark asks the broker twice for the bounds of the partition.
+The consumer also prefetches: at the end of a partition, the broker would wait half a second for new records. Since it
+answers requests in order, Spark's next requests would wait as long.
 """
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
