@@ -231,6 +231,8 @@ def _assigned_names(node: ast.stmt) -> set[str]:
     names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         names.add(node.name)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     return names
 
 

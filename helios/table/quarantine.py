@@ -288,7 +288,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
         # A batch of an earlier checkpoint may have had the same number.
         for ref, at in metadata.refs.items():
             own = stamps_of(metadata, at.snapshot_id).get("helios.checkpoint") == record.checkpoint
-            if own and (ref == tag or ref == f"{tag}_{at.snapshot_id}"):
+            if own and ref in (tag, f"{tag}_{at.snapshot_id}"):
                 done = DiscardedBatch(pipeline=name, batch=batch, tag=ref, snapshot=at.snapshot_id, rows=0, again=True)
                 return done, record
     if waiting is None or waiting.batch != batch or is_done:

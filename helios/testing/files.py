@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from helios.plan.typing.schema import Schema, from_ddl
 from helios.sources.files.declare import FilesSource
 from helios.testing.casts import arrow_schema, inferred
 from helios.testing.diff import hidden
+from helios.testing.json_text import json_text
 
 __tracebackhide__ = hidden
 
@@ -45,7 +44,7 @@ def _bytes(source: FilesSource, rows: Sequence[dict[str, Any]]) -> bytes:
         case "csv":
             return _csv(source, rows, schema)
         case "json":
-            return "".join(json.dumps(row, default=_json) + "\n" for row in rows).encode()
+            return "".join(json_text(row) + "\n" for row in rows).encode()
         case "parquet" | "orc":
             return _columnar(source.format, rows, schema)
         case "text":
@@ -89,11 +88,3 @@ def _text(value: Any, null: str) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, date):
-        return value.isoformat().replace("+00:00", "Z")
-    raise InputError(f"JSON has no value for {value!r}.", fix="give the text of a file.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
 
 from helios.errors import InputError, near_miss
+from helios.testing.json_text import json_text
 
 __tracebackhide__ = True
 
@@ -52,15 +51,7 @@ def as_bytes(value: Any) -> bytes | None:
     """A value as bytes: bytes and None are unchanged, text becomes UTF-8, and any other value JSON."""
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else json.dumps(value, default=_json).encode()
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, date):  # or a datetime
-        return value.isoformat().replace("+00:00", "Z")
-    raise InputError(f"JSON has no value for {value!r}.", fix="give text, numbers, lists and dicts, or raw bytes.")
+    return value.encode() if isinstance(value, str) else json_text(value).encode()
 
 
 def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_schema: bool) -> Record:

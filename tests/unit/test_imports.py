@@ -108,7 +108,8 @@ LAW: dict[str, tuple[str, ...]] = {
         "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",
         "sources.common.spark", "spark",
     ),
-    "testing.records": ("errors",),
+    "testing.json_text": ("errors",),
+    "testing.records": ("errors", "testing.json_text"),
     "testing.spark": (
         "environment", "spark.jvm", "spark.session", "spark.run", "sources.common.spark", "sources.kafka.spark",
         "testing.records",
@@ -116,7 +117,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "testing": (
         "errors", "model", "steps", "catalog", "config", "plan", "plan.typing", "iceberg", "engine", "sources.iceberg",
         "sources.files", "sources.kafka", "sources.changes", "sources.memory", "sources.webhook",
-        "testing.records", "testing.spark",
+        "testing.json_text", "testing.records", "testing.spark",
     ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",

@@ -149,3 +149,18 @@ def test_modules_beside_the_script_are_importable(tmp_path: Path) -> None:
         "from helios import *\nfrom beside_helper import TABLE\np = Memory.source([{'a': 1}]) >> Iceberg.sink(TABLE)\n"
     )
     assert "p" in load_script(write(tmp_path, text)).pipelines
+
+
+def test_names_that_a_skipped_import_gives_are_missing(tmp_path: Path) -> None:
+    script = tmp_path / "p.py"
+    script.write_text(
+        "from helios import Iceberg\n"
+        "a = Iceberg.source('s')\n"
+        "import helios.errors as errors\n"
+        "b = errors.near_miss\n"
+        "c = Iceberg.source('t')\n"
+    )
+    with pytest.raises(CheckFailed) as caught:
+        load_script(script, {})
+    assert "p.py:2" in str(caught.value)
+    assert "p.py:5" in str(caught.value)

@@ -78,7 +78,10 @@ public class ManifestNulls extends NullCounts {
       if (!schema.equals(each.schemaId()) || each.summary() == null || !each.summary().containsKey(stamp)) {
         return false;
       }
-      if (each.parentId() == null || checkedSnapshots.containsKey(each.parentId())) {
+      if (each.parentId() == null) {
+        return each.sequenceNumber() <= 1; // a later one has lost its parent: PyIceberg's expiry removes its id
+      }
+      if (checkedSnapshots.containsKey(each.parentId())) {
         return true; // a checked parent may have expired by now
       }
       each = table.snapshot(each.parentId().longValue());
