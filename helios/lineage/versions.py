@@ -49,7 +49,7 @@ class Version:
         origin: The commit that wrote it.
         moved: The snapshots that moved the row into another file, oldest first.
         maybe_rewritten: The snapshots in `moved` that may instead have removed the row and written equal values again.
-        removed: The snapshot that removed the row; None if the table has it.
+        removed: The snapshot that removed the row; None if the table still has the row.
     """
 
     row: Row
@@ -171,7 +171,7 @@ class Walk:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.has_lineage or node.operation == REPLACE:
             # The number is that of a file from before format v3 or of a compaction, not that of the row's own commit.
-            return Origin(unknown="it may have been moved without its row lineage, as before format v3")
+            return Origin(unknown="it may have been moved without its row lineage, which formats v1 and v2 lack")
         return Origin((node.id,))
 
     def _by_file(self, entry: Entry) -> Origin:
