@@ -253,7 +253,7 @@ class Catalog:
         return operations().exists(self, table)
 
     def load(self, table: str) -> Table:
-        """The table "namespace.table" as it is now; its `.iceberg` is PyIceberg's own table.
+        """The table "namespace.table"; its `.iceberg` is PyIceberg's own table.
 
         The metadata from an embedded catalog is always current. The metadata from a catalog server may be up to
         `helios.catalog.contents.CACHE_SECONDS` old.
