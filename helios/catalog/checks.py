@@ -85,8 +85,8 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
     warehouse, storage = catalog.option("warehouse"), catalog.storage
     storage_type = kind_of(str(warehouse)) if warehouse else None
     if storage_type is not None:
-        settings = storage if storage is not None and storage.type == storage_type else None
-        problem = STORAGES[storage_type].warehouse_problem(urlsplit(str(warehouse)), settings)
+        matching_storage = storage if storage is not None and storage.type == storage_type else None
+        problem = STORAGES[storage_type].warehouse_problem(urlsplit(str(warehouse)), matching_storage)
         if problem:
             shown_warehouse = "" if "password" in problem else f" {warehouse}"
             raise DeclarationError(

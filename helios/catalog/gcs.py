@@ -45,7 +45,7 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
         raise ConfigError(
             f"there is no file {key}, the service_account_key of a gcs storage.",
             where=storage.origin,
-            fix="check its path, or leave it out to use Google's credential chain.",
+            fix="check the path, or leave service_account_key out to use Google's credential chain.",
         )
     return as_conf(
         {

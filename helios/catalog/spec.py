@@ -186,7 +186,7 @@ class Catalog:
             name: The catalog's name in table names.
             uri: The metastore's address, "thrift://host:9083"; a list for replicas of one metastore.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of the URI, with the default credential chain.
+            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
             properties: Passed through to Iceberg.
             lock: Whether commits take a lock (default). Commits without a lock need a metastore that supports
                 compare-and-set: 2.3.10, or 4.0 and later.
@@ -219,7 +219,7 @@ class Catalog:
             uri: The server's address, such as "http://localhost:19120"; a list for replicas of one catalog.
             ref: The branch that is read and written, or a tag that is read.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of the URI, with the default credential chain.
+            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
             properties: Passed through to Iceberg.
             token: A bearer token.
             allow_http: Whether `http://` to other machines is allowed.
@@ -253,7 +253,7 @@ class Catalog:
         return operations().exists(self, table)
 
     def load(self, table: str) -> Table:
-        """The table "namespace.table" as it is now; its `.iceberg` is PyIceberg's own table.
+        """The table "namespace.table"; its `.iceberg` is PyIceberg's own table.
 
         The metadata from an embedded catalog is always current. The metadata from a catalog server may be up to
         `helios.catalog.contents.CACHE_SECONDS` old.

@@ -91,7 +91,7 @@ def _spans_read(commit: Commit) -> list[str]:
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """A diff of the steps to those of the pipeline's previous commit; None if there is none, or with the same steps."""
+    """A diff of the steps to those of the pipeline's previous commit; None without one, or if the steps are equal."""
     previous = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or previous is None or previous.steps == commit.steps:
         return None

@@ -192,8 +192,8 @@ def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> 
 @quarantine.command()
 @table_argument
 @click.option("--pipeline", metavar="NAME", help="Only rows of this pipeline.")
-@click.option("--step", metavar="TEXT", help="Only rows that a step with this text rejected.")
-@click.option("--reason", metavar="TEXT", help="Only rows whose reason has this text.")
+@click.option("--step", metavar="TEXT", help="Only rows of steps whose text contains TEXT.")
+@click.option("--reason", metavar="TEXT", help="Only rows whose reason contains TEXT.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.common
 @options.json_option
@@ -234,7 +234,7 @@ def clear(
 
 @quarantine.command()
 @options.script_argument
-@click.option("--step", metavar="TEXT", help="Only rows that a step with this text rejected.")
+@click.option("--step", metavar="TEXT", help="Only rows of steps whose text contains TEXT.")
 @options.set_option
 @options.common
 @options.json_option

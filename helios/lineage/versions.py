@@ -49,7 +49,7 @@ class Version:
         origin: The commit that wrote it.
         moved: The snapshots that moved the row into another file, oldest first.
         maybe_rewritten: The snapshots in `moved` that may instead have removed the row and written equal values again.
-        removed: The snapshot that removed the row; None if the table has it.
+        removed: The snapshot that removed the row; None if the table still has the row.
     """
 
     row: Row
@@ -171,19 +171,19 @@ class Walk:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.has_lineage or node.operation == REPLACE:
             # The number is that of a file from before format v3 or of a compaction, not that of the row's own commit.
-            return Origin(unknown="it may have been moved without its row lineage, as before format v3")
+            return Origin(unknown="the row may have been moved without its lineage, which formats v1 and v2 lack")
         return Origin((node.id,))
 
     def _by_file(self, entry: Entry) -> Origin:
         """The commit that added the file of a row."""
         node = self._known.get(entry.snapshot) or (self._past(entry.file_sequence) if entry.file_sequence else None)
         if node is None:
-            return Origin(unknown=f"snapshot {entry.snapshot}, which added its file, has expired")
+            return Origin(unknown=f"snapshot {entry.snapshot}, which added the row's file, has expired")
         if node.operation == APPEND or not node.drops_files or node.moves_no_rows or node.first:
             return Origin((node.id,))
         earlier = f"the files before are {self.before_start}"
         moved = "moved" if node.operation == REPLACE else "may have moved"
-        return Origin(unknown=f"snapshot {node.id} {moved} it into another file, and {earlier}")
+        return Origin(unknown=f"snapshot {node.id} {moved} the row into another file, and {earlier}")
 
     # each later snapshot
 
@@ -206,7 +206,7 @@ class Walk:
         if row.updated is not None and row.updated != node.sequence:
             return self._by_lineage(row) or Origin((node.id,))
         if node.operation == REPLACE:
-            return Origin(unknown=f"snapshot {node.id} moved it, and no file before has it")
+            return Origin(unknown=f"snapshot {node.id} moved the row, and no file before has it")
         return Origin((node.id,))
 
     def _match_by_lineage(

@@ -42,10 +42,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
 
 
 def delete(path: str, store: Mapping[str, str]) -> None:
-    """Deletes a file, if it exists and its store allows the delete.
-
-    Not every writer of a store may delete files. A file that stays is in no table.
-    """
+    """Deletes a file of no table, if it exists. Errors of a store are ignored: not every writer may delete files."""
     if is_local(path):
         if os.path.exists(path):
             os.unlink(path)
@@ -74,7 +71,7 @@ def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callabl
 
 
 def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
-    """Deletes the files below a folder of a store whose names begin with `name`, if the store allows the deletes."""
+    """Deletes the files below a folder of a store whose names begin with `name`. Ignores errors of the store."""
     try:
         for file_name, delete_file in listed(folder, store):
             if file_name.startswith(name):

@@ -92,7 +92,7 @@ def refuse_backfill(plan: Plan) -> None:
     if reason is None and plan.path is ReadPath.BATCH:
         reason = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif reason is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
-        reason = "it reads changes of a source, and the changes between two states depend on the states between them"
+        reason = "it reads the changes of a source, and the rows that the source has now do not tell them"
     if reason is not None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {reason}.", where=plan.origin, fix=fix)
 
@@ -136,7 +136,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
     known = records(table.iceberg.properties, table.name)
     names = [name for name in write.pipelines if name in known]
     if not names:
-        others = f"; it is written by {', '.join(known)}" if known else ""
+        others = f"; the table is written by {', '.join(known)}" if known else ""
         raise NotFound(
             f"{plan.pipeline} has written nothing into {write.table.text}: there is nothing to repair{others}.",
             where=plan.origin,
@@ -313,7 +313,7 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
     if len(times) != 1:
         names = f"{len(times)}: {', '.join(times)}" if times else "none"
         raise InputError(
-            f"--by {by} cuts the one date or timestamp that --where names, and it names {names}.",
+            f"--by {by} needs exactly one date or timestamp in --where, which names {names}.",
             fix="name one in --where, or cut by a column.",
         )
     if columns[times[0]] == "date" and by.lower() == "hour":

@@ -48,8 +48,9 @@ class Entry:
     """The inputs that one batch, or several joined batches, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps. None if no batch may count as the same: different batches were joined, or
-            batches whose steps do not go row by row; a rollback may have removed the batch; or it followed a source.
+        steps: The fingerprint of the steps. None if no batch may count as the same: batches with different steps or
+            with steps that do not go row by row were joined; a rollback may have removed the batch; or it followed a
+            source.
         inputs: The input from each source.
         by: The snapshot of the target in which the newest of the batches was committed.
     """
@@ -76,7 +77,7 @@ class Finding:
 
     Attributes:
         verdict: The verdict.
-        entry: The entry that was appended before, the newest of several; None if there is none.
+        entry: An entry on which the verdict is based; None for `NEW`.
         source: The number of the source whose ranges overlap.
         entries: For `REGROUPS`, the entries that together cover the batch's range, newest first.
         why: For `REGROUPS`, why the rows depend on the ranges.

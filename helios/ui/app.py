@@ -115,7 +115,7 @@ class Application:
         return Response(text, headers={"Content-Type": METRICS_CONTENT_TYPE})
 
     async def _rejects(self, request: Request) -> Response:
-        """Returns the counts of rejected rows, and samples of the rows, which always need the token."""
+        """Returns the counts of rejected rows, with samples of the rows only for a request with the token."""
         with_samples = self._has_token(request)
         table, snapshot = _parameter(request, "table"), _parameter(request, "snapshot")
 

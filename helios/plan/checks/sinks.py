@@ -89,7 +89,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     (
         lambda s: s.audits and not s.publishes,
         "audit() without publish(): batches would be checked, and never published.",
-        "write .audit({...}).publish(); rows alone are checked with expect({...}).",
+        "write .audit({...}).publish(); single rows are checked with expect({...}).",
     ),
     (
         lambda s: s.publishes and not s.audits,
@@ -99,7 +99,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     (
         lambda s: s.audits and s.branch_name,
         "audit() and branch(): an audited batch has a branch of its own, from which main is fast-forwarded.",
-        "leave .branch(...) out, or .audit(...).publish().",
+        "leave out either .branch(...) or .audit(...).publish().",
     ),
     (
         lambda s: s.audits and s.routing,

@@ -286,7 +286,7 @@ class _NamedChanges:
 def _paths(
     fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
 ) -> Iterator[tuple[Path, bool]]:
-    """The path of every field, and whether the field is fixed: not a field of a struct, or in the key of a map."""
+    """The path of every field, and whether it is fixed: an element, key or value, or inside a key."""
     for column in fields:
         column_path = (*path, column.name)
         inside_key = in_key or (container == "map" and column.name == "key")

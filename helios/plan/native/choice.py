@@ -59,7 +59,7 @@ def _check(plan: Plan) -> None:
         if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":
             refuse_catalog(table.catalog)
     if not plan.path.columnar:
-        raise NotNative(f"its path is {plan.path.value}")
+        raise NotNative(f"its read path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
     if any(str(column.kind) == "unknown" for column in read.schema.columns):

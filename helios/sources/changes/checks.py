@@ -17,7 +17,7 @@ def several_tables_problems(source: TopicChanges) -> list[HeliosError]:
     """The problem of a source that reads several topics, and therefore the changes of several tables."""
     if len(source.kafka.topics) == 1:
         return []
-    fix = "write a pipeline for each table: Kafka.source(topic)."
+    fix = "write a pipeline for each table, with one topic in its Kafka.source(...)."
     if source.names_tables:
         fix = 'mirror the tables: Iceberg.mirror("catalog.namespace"); or write a pipeline for each table.'
     message = f"{source.label()}: each topic is a table of its own, and the tables would be mixed."

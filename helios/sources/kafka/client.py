@@ -166,7 +166,7 @@ class KafkaConnection(Node):
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster in messages."""
+        """How error messages name the cluster."""
         return f"Kafka at {', '.join(self.brokers)}"
 
     @property

@@ -238,7 +238,7 @@ class KafkaSource(KafkaConnection, Source):
 
     @property
     def subject(self) -> str:
-        """The name of the topics in messages."""
+        """How error messages name the topics."""
         return f"/{self.pattern}/" if self.pattern is not None else ", ".join(self.topics)
 
     @property

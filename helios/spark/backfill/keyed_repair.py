@@ -214,13 +214,11 @@ class UpsertRepair:
         """Rejects an ordered upsert if the target alone does not show which rows are late.
 
         Raises:
-            InputError: The pipeline remembers deleted keys or orders outside of the target, or another pipeline upserts
-                into the target.
+            InputError: The pipeline remembers keys outside of the target, or another pipeline upserts into the target.
         """
         context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint)
         if self.mode.order_by is not None and upsert_state(context, live_position.record).has_keys:
-            why = "the pipeline remembers deleted keys or orders outside of the table, and these are not repaired"
-            raise self.error(slice, why)
+            raise self.error(slice, "the pipeline remembers keys outside of the table, and these are not repaired")
         own_names = {f"{name}{suffix}" for name in self.names for suffix in ("", REPLAY, BACKFILL)}
         branch = self.plan.write.sink.branch_name
         others = [

@@ -96,7 +96,7 @@ class Rejects:
             raise self._error(
                 f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
                 "be gone",
-                "drop rows that the table should no longer have with where(), and keep expectations as they were.",
+                "use where() to drop rows that the table should no longer have, and keep expectations as they were.",
             )
 
     @property

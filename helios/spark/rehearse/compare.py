@@ -122,8 +122,8 @@ def _signed(
     """
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
-    # Without row lineage, `read_changes` needs keys for merge-on-read changes. The keys only pair the images of a row,
-    # and this comparison uses no pairs, so any columns do.
+    # Without row lineage, `read_changes` needs keys for merge-on-read changes. The keys only pair the old
+    # and the new image of a row. Here each image counts alone, so any columns do.
     pairing = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
     if side.to is None or not side.owners:
         return None
@@ -178,7 +178,7 @@ def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:
 def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> DataFrame:
     """One row for each commit and key, with its differing rows, their number on each side, and `IS_PAIR`.
 
-    `IS_PAIR` is true if each side has one row: then they count as one changed row.
+    If `paired`, `IS_PAIR` is true if each side has one row: then they count as one changed row.
     """
     values = F.struct(F.col(SIGN), *(F.col(quoted(field.name)) for field in fields))
     sides = rows.groupBy(OWNER, KEY).agg(

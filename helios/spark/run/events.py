@@ -18,7 +18,7 @@ class Event:
         write_seconds: The part of `seconds` in which Spark read and wrote.
         commit_seconds: The part of `seconds` in which the batch was committed, with all retries.
         snapshot: The snapshot that the batch added.
-        files: The number of files that the batch added, or of planned files that are gone.
+        files: The number of files that the batch added; in an event about deleted source files, their number.
         bytes: The size of the files that the batch added.
         late: The number of rows of the batch that a watermark dropped.
         rejected: The number of rows of the batch that were quarantined, dropped by an expectation, or lacked a key.

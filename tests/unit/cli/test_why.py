@@ -107,7 +107,7 @@ def test_what_has_expired_is_said_and_told_by_earlier_metadata(cli: Run, folder:
     for entry in table.iceberg.metadata.metadata_log:
         Path(entry.metadata_file.removeprefix("file://")).unlink()
     [row] = asked(cli, "id = 4")["rows"]
-    assert (wrote(row), row["unknown"]) == ([], f"snapshot {orders[-1]}, which added its file, has expired")
+    assert (wrote(row), row["unknown"]) == ([], f"snapshot {orders[-1]}, which added the row's file, has expired")
     assert asked(cli, "id = 1")["gone"] == []
 
 

@@ -305,7 +305,7 @@ public abstract class PlainBytes {
     return letter == '"' ? (Object) Long.valueOf(seconds * 1000000L + micros) : UNSURE;
   }
 
-  /** The day after the quotation mark at the current place; `Long.MIN_VALUE` if there is none. */
+  /** Reads the day whose opening quotation mark is at the current place; `Long.MIN_VALUE` if there is none. */
   private long day() {
     int century = twoDigits(at + 1);
     int year = twoDigits(at + 3) + century * 100;

@@ -20,9 +20,10 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
  *
  * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly accept the object and return the
  * same row. They read all objects that are not plain. An object is not plain if it has any error, a field that occurs
- * twice or has no column, names with escapes, a value whose JSON type differs from its column, numbers of more than 18
- * digits, decimals that would lose digits or have an exponent, times without seconds or not in ISO 8601, halves of
- * surrogate pairs, maps, or more than a megabyte.
+ * twice or (unless `ignores`) has no column, names with escapes, a value whose JSON type differs from its column (but
+ * decimals and floating-point numbers may be texts), whole numbers or decimals of more than 18 digits or with an
+ * exponent, decimals that would lose digits, times without seconds or not in ISO 8601, halves of surrogate pairs, maps,
+ * bytes, or more than a megabyte.
  */
 public class PlainJson extends PlainBytes implements Function, Serializable {
   private static final long serialVersionUID = 1L;

@@ -145,7 +145,7 @@ def _zoned(value: Column, zone: str) -> Column:
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """Rewrites a number of a locale with a decimal point and no grouping; any other text, so that no cast takes it."""
+    """Turns a number in a locale's form, as `1.234,5`, into `1234.5`; any other text into one that no cast accepts."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
     group, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
@@ -164,5 +164,5 @@ def refuse_decimals(source: FilesSource, columns: StructType) -> None:
         raise InputError(
             f"{source.label()}: with the option locale, a decimal of json may be a number or a text of the locale.",
             where=source.origin,
-            fix="leave the option out, declare the column as string, and convert it with a step.",
+            fix="leave the option out; or declare the column as string, and convert it with a step.",
         )

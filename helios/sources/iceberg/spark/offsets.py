@@ -375,7 +375,7 @@ def rebootstrap(
         raise Expired(f"{lost.what[:-1]}, and there is no row lineage to find the new rows.", fix=lost.fix)
     if offset.sequence is None:
         raise Expired(
-            f"{lost.what[:-1]}, and the checkpoint is of a version that did not record which rows changed.",
+            f"{lost.what[:-1]}, and the checkpoint is of a version of Helios that did not record which rows changed.",
             fix=lost.fix,
         )
     if unchanged(offset.rows, offset.sequence) != offset.live:

@@ -57,7 +57,7 @@ CORRUPT = "__helios_corrupt"
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 FEATURES = ("ALONE",)
-"""For `json_line`: after a value, only white space. No feature of Jackson is among them, so JSON is read strictly."""
+"""For `json_line`. `ALONE`: only white space may follow a value. Without Jackson's features, JSON is read strictly."""
 
 SHOWN_BYTES = 100
 """An error shows at most this many bytes of a bad value that is not text."""
