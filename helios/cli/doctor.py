@@ -148,7 +148,7 @@ def _check_java() -> Check:
 
 
 def _check_spark(catalogs: list[Catalog]) -> list[Check]:
-    from helios.environment.jars import cache_folder, installed_spark, missing_components
+    from helios.environment.jars import cache_folder, installed_spark, missing_jars_of
 
     versions: list[str] = []
 
@@ -159,7 +159,7 @@ def _check_spark(catalogs: list[Catalog]) -> list[Check]:
 
     def jars() -> str:
         needed = _components(catalogs)
-        missing = missing_components(needed, spark_version=versions[0])
+        missing = missing_jars_of(needed, spark_version=versions[0])
         if missing:
             raise EnvironmentProblem(
                 f"missing in {cache_folder(versions[0])}: {', '.join(missing)}.",
@@ -287,8 +287,8 @@ def _round_trip(name: str, folder: str, io: FileIO, remedy: str) -> Iterable[Che
     content = os.urandom(64)
 
     def put() -> str:
-        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, that look would fail
-        # without a reason.
+        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, the error of that look
+        # would name no reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return folder

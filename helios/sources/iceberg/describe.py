@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import HeliosError, InputError
-from helios.plan.checks.types import lacking_types
+from helios.plan.checks.types import unsupported_types
 from helios.plan.context import Surroundings
 from helios.plan.evolution.fields import renamed_columns
 from helios.plan.nodes import ReadPlan
@@ -66,7 +66,7 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
             problems += change_problems(source, loaded, settled)
         except InputError as problem:
             problems.append(problem)
-    problems += lacking_types(
+    problems += unsupported_types(
         table.text,
         loaded.iceberg.schema(),
         source.origin,
