@@ -73,7 +73,6 @@ def doctor(
 
 
 def _row(check: Check) -> tuple[str, ...]:
-    """A check in the printed table."""
     result = {True: "ok", False: "FAILED", None: "-"}[check.ok]
     duration = f"{check.milliseconds:.0f} ms" if check.milliseconds is not None else ""
     return check.name, result, duration, check.detail

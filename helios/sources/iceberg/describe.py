@@ -35,7 +35,6 @@ def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, lis
 
 
 def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
-    """The plan of reading a table, which may not exist yet, and its problems."""
     table = around.context.resolve(*source.reference, source.origin)
     if around.context.offline:
         return ReadPlan(source=source, table=table), []

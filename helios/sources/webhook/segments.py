@@ -229,7 +229,7 @@ class Segments:
             self._end_open()
 
     def _end_open(self) -> None:
-        """Ends the open segment; `_seal_all` cuts its file to the acknowledged deliveries, and seals it."""
+        """Ends the open segment; `_seal_all` cuts it to the acknowledged deliveries, and seals it."""
         file, self._file = self._file, None
         self._unsealed.append(self._open)
         self._open = Segment(self._folder)

@@ -275,7 +275,6 @@ class Cluster:
             raise self._failure(error) from error
 
     def _failure(self, error: Py4JJavaError) -> HeliosError:
-        """The failure of a request, as an error for the user."""
         causes = [
             (str(c.getClass().getSimpleName()), str(c.getMessage() or "").rstrip(".")) for c in java_causes(error)
         ]
