@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 CACHE_SECONDS = 5.0
-"""How long a table's metadata from a catalog server is cached. Metadata from embedded catalogs is not cached."""
+"""How long a table that PyIceberg's client has found or loaded is cached."""
 
 
 class Reader(Protocol):

@@ -57,7 +57,7 @@ class Storage:
             region: The bucket's region; by default that of the AWS configuration, or us-east-1 with an `endpoint`.
             endpoint: The address of a server other than Amazon's.
             path_style: Whether the bucket is in the path; by default True with an `endpoint`.
-            access_key_id: With `secret_access_key`; by default AWS's credential chain.
+            access_key_id: The id of an access key; by default AWS's credential chain is used.
             secret_access_key: The secret of `access_key_id`.
             session_token: The session token of temporary keys.
 

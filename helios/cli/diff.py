@@ -33,7 +33,8 @@ LONGEST_CELL = 40
     "--from",
     "before",
     metavar="STATE",
-    help="A snapshot id, a time, a branch or a tag; by default the commit before --to.",
+    help="A snapshot id, a time, a branch or a tag; by default the commit before --to. With OTHER, or if --to is "
+    "another branch, main is the default.",
 )
 @click.option(
     "--to", "after", metavar="STATE", help="The other state, in the same forms; by default the current state."
@@ -80,14 +81,14 @@ def diff(
     else:
         old = states.state_before(new)
     columns, row_keys = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
-    rows_differ = states.RowDiff()
+    row_diff = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
-        rows_differ = _compare_rows(config, (old_name, old), (new_name, new), row_keys, rows)
+        row_diff = _compare_rows(config, (old_name, old), (new_name, new), row_keys, rows)
     if as_json:
-        output.print_json(_fields(old, new, columns, row_keys, rows_differ))
+        output.print_json(_fields(old, new, columns, row_keys, row_diff))
     else:
-        _print(old, new, columns, row_keys, rows_differ)
-    if exit_code and (columns or rows_differ.differs):
+        _print(old, new, columns, row_keys, row_diff)
+    if exit_code and (columns or row_diff.differs):
         ctx.exit(DIFFERS)
 
 

@@ -74,7 +74,6 @@ def doctor(
 
 
 def _row(check: Check) -> tuple[str, ...]:
-    """A check in the printed table."""
     result = {True: "ok", False: "FAILED", None: "-"}[check.ok]
     duration = f"{check.milliseconds:.0f} ms" if check.milliseconds is not None else ""
     return check.name, result, duration, check.detail
@@ -151,8 +150,8 @@ def _check_java() -> Check:
     return run_check("java", lambda: shown(find_java()))
 
 
-def _check_spark(needed: list[str]) -> list[Check]:
-    from helios.environment.jars import cache_folder, installed_spark, missing_components
+def _check_spark(catalogs: list[Catalog]) -> list[Check]:
+    from helios.environment.jars import cache_folder, installed_spark, missing_jars_of
 
     versions: list[str] = []
 
@@ -162,7 +161,8 @@ def _check_spark(needed: list[str]) -> list[Check]:
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
-        missing = missing_components(needed, spark_version=versions[0])
+        needed = _components(catalogs)
+        missing = missing_jars_of(needed, spark_version=versions[0])
         if missing:
             raise EnvironmentProblem(
                 f"missing in {cache_folder(versions[0])}: {', '.join(missing)}.",
@@ -290,8 +290,8 @@ def _round_trip(name: str, folder: str, io: FileIO, remedy: str) -> Iterable[Che
     content = os.urandom(64)
 
     def put() -> str:
-        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, that look would fail
-        # without a reason.
+        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, the error of that look
+        # would name no reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return folder

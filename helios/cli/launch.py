@@ -69,7 +69,7 @@ class Launch:
 
         try:
             version, _ = jars.installed_spark()
-            if jars.missing_components(self._components, spark_version=version):
+            if jars.missing_jars_of(self._components, spark_version=version):
                 jars.ensure(self._components, spark_version=version, progress=self._show_wait)
                 class_archive.ensure(java.find_java(), version, self._show_preparation)
             self._show_wait(f"starting Spark {version} on {self._loaded.context.config.master} ...", SPARK_SECONDS)

@@ -29,7 +29,7 @@ def spark_session(config: Config, *tables: TableName) -> Iterator[SparkSession]:
     say = partial(click.echo, err=True)
     catalogs = {table.catalog.name: table.catalog for table in tables}.values()
     needed = tuple(dict.fromkeys(jar for catalog in catalogs for jar in components(catalog)))
-    if jars.missing_components(needed, spark_version=version):
+    if jars.missing_jars_of(needed, spark_version=version):
         jars.ensure(needed, spark_version=version, progress=say)
     say(f"starting Spark {version} on {config.master} ...")
     spark = maintain.open_session(config, *catalogs, debug=options.settings().debug)

@@ -97,7 +97,7 @@ def cache_folder(spark_version: str) -> Path:
     return root / "jars" / minor(spark_version)
 
 
-def missing_components(components: Iterable[str], *, spark_version: str) -> list[str]:
+def missing_jars_of(components: Iterable[str], *, spark_version: str) -> list[str]:
     """The coordinates of the components' jars that are missing or damaged in the cache.
 
     Raises:

@@ -22,7 +22,7 @@ from helios.plan.checks.sinks import (
     stream_problems,
     table_problems,
 )
-from helios.plan.checks.types import lacking_types
+from helios.plan.checks.types import unsupported_types
 from helios.plan.evolution import fields
 from helios.plan.evolution.changes import Policy, Target
 from helios.plan.evolution.evolve import Evolution, evolve
@@ -181,7 +181,9 @@ def plan_existing(
         bytes=_size(iceberg),
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
-    problems += lacking_types(write.table.text, iceberg.schema(), sink.origin, fix="drop them, or write another table")
+    problems += unsupported_types(
+        write.table.text, iceberg.schema(), sink.origin, fix="drop them, or write another table"
+    )
     after: Schema | None = before
     if stream is not None and sink.mode.traits.stores:
         from helios.table.ledger import has_written

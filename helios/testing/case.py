@@ -307,7 +307,6 @@ class PipelineTest:
         return self._table(self.lake.named(table), None, (), None)
 
     def _target_of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
-        """The name, rows, columns and keys of the target of a pipeline."""
         write = plan.write
         if write.sink.iceberg is None:
             return write.table.text, *delivered(plan, self.lake.topics), ()

@@ -58,7 +58,7 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
     """The record that Debezium writes for a change of a row.
 
     Args:
-        change: `(op, before, after)`. A `Record`, or bytes, are returned as a record without an envelope.
+        change: `(op, before, after)`. A `Record`, bytes and None are returned as a record without an envelope.
         keys: The key columns; by default the first column.
         topic: The topic: its last two parts are the schema and the name of the table.
         number: The position of the change in the database's log.
@@ -78,7 +78,7 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
         raise InputError(f"{topic}: {op!r} is not an operation of a change. {near_miss(str(op), OPERATIONS)}")
     row = after if after is not None else before
     if not isinstance(row, Mapping) or not row:
-        raise InputError(f"{topic}: the change {op!r} has neither a row before nor a row after.")
+        raise InputError(f"{topic}: the change {op!r} has no row: before or after must be a dict of columns.")
     key_columns = keys or (next(iter(row)),)
     prefix, _, rest = topic.partition(".")
     schema, _, table = rest.rpartition(".")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from helios.environment import jars
-from helios.environment.jars import ensure, missing_components
+from helios.environment.jars import ensure, missing_jars_of
 from helios.errors import EnvironmentProblem
 from tests.suite.waiting import PATIENCE
 
@@ -132,7 +132,7 @@ def start() -> subprocess.Popen[str]:
 @pytest.mark.landing
 def test_a_pinned_jar_is_fetched_once_from_the_real_registry(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    assert missing_components(["sqlite"], spark_version="4.1.4") == [SQLITE]
+    assert missing_jars_of(["sqlite"], spark_version="4.1.4") == [SQLITE]
     (path,) = ensure(["sqlite"], spark_version="4.1.4", progress=said.append)
     assert path == cache / SQLITE_NAME
     with zipfile.ZipFile(path) as archive:

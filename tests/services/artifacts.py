@@ -155,7 +155,7 @@ class Jars:
         Raises:
             Unavailable: One was not fetched yet.
         """
-        if any(jars.missing_jars(wanted, self._folder) for wanted in self.sets) or jars.missing_components(
+        if any(jars.missing_jars(wanted, self._folder) for wanted in self.sets) or jars.missing_jars_of(
             self.components, spark_version=NEWEST
         ):
             raise _not_installed(self.service)

@@ -220,7 +220,7 @@ def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
 
 
 TIMES = ("year", "month", "day", "hour")
-"""The transforms of which Iceberg takes one for a column."""
+"""The transforms, from coarse to fine, of which Iceberg takes at most one for a column."""
 
 
 def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
@@ -234,7 +234,7 @@ def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
             yield DeclarationError(
                 f"partition_by({other}, {item}): Iceberg takes one {kind} partition of a column.",
                 where=sink.origin,
-                fix=f"leave {other} out: a filter by a coarser unit finds the partitions of a finer one."
+                fix=f"leave {_coarser(other, item)} out: a filter by a coarser unit finds the finer partitions."
                 if kind == "time"
                 else f"leave {item} out.",
             )
@@ -244,6 +244,10 @@ def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
                 where=sink.origin,
                 fix=f'rename the column first: rename({{"{taken.name}": "..."}}).',
             )
+
+
+def _coarser(field: PartitionField, other: PartitionField) -> PartitionField:
+    return min(field, other, key=lambda each: TIMES.index(each.transform))
 
 
 TRANSFORM_TYPES = {

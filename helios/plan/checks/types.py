@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
 
 
-def lacking_types(name: str, schema: IcebergSchema, where: Origin, fix: str) -> list[HeliosError]:
+def unsupported_types(name: str, schema: IcebergSchema, where: Origin, fix: str) -> list[HeliosError]:
     """The problem of a table with columns of types that Spark does not have: Spark refuses the whole table."""
     lacking = types_that_spark_lacks(schema)
     message = f"{name} has columns of types that Spark does not have: {', '.join(lacking)}."

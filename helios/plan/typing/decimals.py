@@ -36,7 +36,7 @@ def exact(text: str) -> SparkType:
 
 
 def bounded(precision: int, scale: int) -> SparkType:
-    """Spark's adjustPrecisionScale: cuts decimals to keep the whole digits, but not below six decimals."""
+    """Spark's adjustPrecisionScale: keeps the digits before the point, and cuts those after it, but not below six."""
     if precision <= MAX_PRECISION:
         return decimal(precision, scale)
     return decimal(MAX_PRECISION, max(MAX_PRECISION - (precision - scale), min(scale, 6)))

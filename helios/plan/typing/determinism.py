@@ -62,7 +62,6 @@ def nondeterministic_function(text: str) -> str | None:
 
 
 def _nondeterministic_parts(text: str) -> list[str]:
-    """All nondeterministic parts of an SQL text, as messages name them."""
     suspect = _SUSPECT.search(text)
     if suspect is None:
         return []

@@ -174,7 +174,7 @@ class FileLog:
         return self._known([entry for _, file_entries in chain for entry in file_entries])
 
     def _copied(self, at: FolderPosition, other: FileLog) -> Known:
-        """Loads a position of another log: copies its entries into one file of this log, and its notes."""
+        """Loads a position of another log, and copies its entries and their notes into this log, as one file."""
         known = other.load(at)
         copied = [entry for _, file_entries in reversed(list(other._chain(at))) for entry in file_entries]
         oldest = copied[0]

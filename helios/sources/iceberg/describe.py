@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import HeliosError, InputError
-from helios.plan.checks.types import lacking_types
+from helios.plan.checks.types import unsupported_types
 from helios.plan.context import Surroundings
 from helios.plan.evolution.fields import renamed_columns
 from helios.plan.nodes import ReadPlan
@@ -35,7 +35,6 @@ def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, lis
 
 
 def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
-    """The plan of reading a table, which may not exist yet, and its problems."""
     table = around.context.resolve(*source.reference, source.origin)
     if around.context.offline:
         return ReadPlan(source=source, table=table), []
@@ -66,7 +65,7 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
             problems += change_problems(source, loaded, settled)
         except InputError as problem:
             problems.append(problem)
-    problems += lacking_types(
+    problems += unsupported_types(
         table.text,
         loaded.iceberg.schema(),
         source.origin,

@@ -98,7 +98,7 @@ class Segments:
         try:
             for path in sorted(self._folder.glob(f"{OPEN}*.json")):
                 self._unsealed.append(_abandoned(path))
-            self._publish_all()
+            self._seal_all()
             self.forget()
             return {delivery: at for file, at in self._id_files() for delivery in _lines(file)}
         except OSError as error:
@@ -133,7 +133,7 @@ class Segments:
         """
         if self._file is not None and self._open.size:
             self._end_open()
-        self._publish_all()
+        self._seal_all()
 
     def mend(self) -> None:
         """Seals the segments that could not be sealed, and tests whether deliveries can be written again.
@@ -141,7 +141,7 @@ class Segments:
         Raises:
             OSError: The disk still fails.
         """
-        self._publish_all()
+        self._seal_all()
         self._open_file()
         probe = os.open(self._folder / PROBE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
         try:
@@ -229,19 +229,19 @@ class Segments:
             self._end_open()
 
     def _end_open(self) -> None:
-        """Ends the open segment; `_publish_all` cuts its file to the acknowledged deliveries, and seals it."""
+        """Ends the open segment; `_seal_all` cuts it to the acknowledged deliveries, and seals it."""
         file, self._file = self._file, None
         self._unsealed.append(self._open)
         self._open = Segment(self._folder)
         if file is not None:
             os.close(file)
 
-    def _publish_all(self) -> None:
+    def _seal_all(self) -> None:
         while self._unsealed:
-            self._publish(self._unsealed[0])
+            self._seal(self._unsealed[0])
             del self._unsealed[0]
 
-    def _publish(self, segment: Segment) -> None:
+    def _seal(self, segment: Segment) -> None:
         """Seals a segment. After an error, the method can be called again."""
         name = segment.path.name.removeprefix(OPEN)
         if not segment.size:

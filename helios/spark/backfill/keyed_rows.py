@@ -267,7 +267,7 @@ class BatchRows:
         return rows.withColumn(TIED, tied).drop(CONTENT_HASH, ORDER_RANK)
 
     def _source_commit(self, rows: DataFrame) -> Column:
-        """The number of the commit in the source that has a row; 0 if unknown."""
+        """The number of the source's commit from which a row comes; 0 if unknown."""
         followed = [read.source for read in self.plan.reads if read.source.streaming]
         if POSITION not in rows.columns or len(followed) != 1 or not followed[0].commits_in_positions:
             return F.lit(0)

@@ -59,11 +59,11 @@ class UpsertFilterRepair(UpsertRepair):
         where: The filter.
         cut: How the rows are cut into slices; None for one slice.
         target_rows: The rows of the target, and their writers.
-        notes: The notes of the backfill; before it begins, those of the stopped one.
+        notes: The notes of the backfill; before it begins, those of an earlier one that was stopped.
         note: Called with a line for the user when the backfill waits for a batch.
         stopping: Returns True to end the backfill after the running slice.
-        parts: The newest rows of keys that the script computes. The first part has those up to the position where the
-            backfill began. Each later part has those of what the pipeline has read since the part before it.
+        parts: The newest rows of the keys, as the script computes them. The first part ends at the position where the
+            backfill began. Each later part has what the pipeline has read since the part before it.
         read_to: The position at which the last part ends; None before anything is read.
     """
 

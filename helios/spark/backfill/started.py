@@ -74,7 +74,7 @@ class BackfillStart:
         notes: The notes of the backfill.
         ask: The request: its filter or commits, and its options.
         made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
-        note: Called with a line if it starts over.
+        note: Called with a line if a stopped backfill starts over.
         names: The names of the pipeline, with former ones.
     """
 
@@ -136,7 +136,7 @@ class BackfillStart:
                 f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that arrived while "
                 "it ran may be missing until it ends.",
                 where=self.plan.origin,
-                fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then use --where, too.",
+                fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then repeat this command.",
             )
 
     def _has_committed_since(self, catch_up: Slice) -> bool:

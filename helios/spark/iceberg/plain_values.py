@@ -10,12 +10,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 
 def plain_values(row: Row, fields: Sequence[StructField]) -> dict[str, object]:
-    """The values of some columns of a row, by name, each converted by `_plain`."""
+    """The values of some columns of a row, by name, for JSON or a terminal."""
     return {field.name: _plain(row[field.name], field.dataType) for field in fields}
 
 
 def _plain(value: object, kind: DataType) -> object:
-    """A value for JSON or a terminal: a struct as a dict, a timestamp in UTC with its offset, bytes as hex digits."""
+    """A struct as a dict, a timestamp in UTC with its offset, bytes as hex digits."""
     if isinstance(kind, StructType) and isinstance(value, Row):
         return plain_values(value, kind.fields)
     if isinstance(kind, ArrayType) and isinstance(value, list):

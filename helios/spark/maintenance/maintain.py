@@ -206,7 +206,7 @@ def _folders_of(file: str, top: str) -> Iterator[str]:
 
 
 def _path(location: str) -> str:
-    """The path of a location without its scheme: one file system may have several schemes, such as s3 and s3a."""
+    """The path of a location: one file system may have several schemes, such as s3 and s3a."""
     return urlsplit(location).path
 
 

@@ -59,10 +59,10 @@ def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState)
     if order is None or order.lower() not in lost_columns or state.terms is not None:
         return
     raise InputError(
-        f"{plan.write.table.text} has no column {order} any more, by which late rows are known: it was renamed or "
-        "dropped.",
+        f"{plan.write.table.text} no longer has the column {order}, which tells late rows from newer ones: it was "
+        "renamed or dropped.",
         where=plan.declared.sink.origin,
-        fix="rename it back, or use its new name in a step and in order_by; if it is gone for good, refill the "
+        fix="rename it back, or use its new name in a step and in order_by; if it was dropped, refill the "
         "target with `helios run --full-refresh`.",
     )
 

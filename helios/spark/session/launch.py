@@ -137,7 +137,7 @@ def launch(
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
-    del conf[JARS]  # the jars are on the class path already; Spark would copy them again for its executor
+    del conf[JARS]  # the jars are on the class path already; Spark would copy them for its executor
     conf = {**LOCAL_FILES, **conf}
     starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)

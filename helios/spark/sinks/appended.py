@@ -78,7 +78,7 @@ class AppendLedger(Ledger):
 
     @override
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of the next batch: that of the last batch if it had the same inputs, except with `--again`."""
+        """The number of the next batch: that of the last batch if the inputs are the same, except with `--again`."""
         record = self.last()
         if record is None:
             return 0

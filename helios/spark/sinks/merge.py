@@ -40,7 +40,7 @@ BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     DecimalType: lambda end: end,
     StringType: lambda end: end,
     DateType: F.unix_date,
-    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # old offsets have seconds
+    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # old UTC offsets have seconds
 }
 """The conversion of a key's lowest and highest value for Iceberg, by type. Keys of these types prune files."""
 COMPARED: Mapping[type[DataType], Callable[[Column], Column]] = {

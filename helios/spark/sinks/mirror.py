@@ -175,7 +175,7 @@ class MirrorSink(ManyTables):
         return rows_by_table
 
     def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
-        """Why the types of changes do not fit the existing table, or each other; None if they fit.
+        """Why the changes of a table do not fit the existing table, or each other; None if they fit.
 
         Raises:
             CheckFailed: The types do not fit, and `.evolve_schema` allows less than "full".
@@ -199,7 +199,7 @@ class MirrorSink(ManyTables):
         return None
 
     def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
-        """Reports that all changes of a table are bad records, because their types do not fit.
+        """Reports that all changes of a table are bad records.
 
         Raises:
             InputError: The pipeline stops at bad records.
@@ -301,8 +301,8 @@ class MirrorSink(ManyTables):
             return
         if self.context.ledger(table).load() is None:
             raise InputError(
-                f"{text} has rows that {self.context.plan.pipeline} did not write, and would differ from its "
-                "table of the database; nothing was written.",
+                f"{text} has rows that {self.context.plan.pipeline} did not write, so it would differ from the "
+                "database; nothing was written.",
                 where=self._declared.origin,
                 fix="drop or rename it, or mirror into another namespace; an empty table is accepted.",
             )

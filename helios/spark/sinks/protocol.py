@@ -86,7 +86,7 @@ class Sink(Protocol):
     """True if a batch and its ledger record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch. An append of the last batch's inputs keeps its number."""
+        """The number of a batch pipeline's next batch. An append keeps the last number if the inputs are the same."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:

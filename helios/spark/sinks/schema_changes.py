@@ -239,7 +239,7 @@ def _same_values(old: str, new: str) -> bool:
 
 
 def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
-    """The new columns in which the rows from before have a value, too, according to the first schema with each."""
+    """The new columns in which earlier rows have a value, too, according to the first schema that has the column."""
     filled = []
     for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
         earliest = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)

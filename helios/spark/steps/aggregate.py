@@ -61,5 +61,4 @@ def _grouped_by(df: DataFrame, step: Aggregate) -> tuple[DataFrame, list[Column]
 
 
 def _uses(step: Aggregate, name: str) -> bool:
-    """True if an aggregate function of the step uses a name."""
     return any(re.search(rf"\b{re.escape(name)}\b", function, re.IGNORECASE) for _, function in step.columns)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helios.environment.coordinates import COMPONENTS, coordinates, parse, pip_command
-from helios.environment.jars import cache_folder, ensure, installed_spark, missing_components
+from helios.environment.jars import cache_folder, ensure, installed_spark, missing_jars_of
 from helios.errors import EnvironmentProblem
 
 pytestmark = pytest.mark.promise("jars")
@@ -106,7 +106,7 @@ def test_a_relative_cache_does_not_move_with_the_working_directory(monkeypatch: 
 def test_a_full_cache_is_used_as_it_is(cache: Path) -> None:
     wanted = coordinates("4.1", ["sqlite", "iceberg"])
     paths = [jar(cache, text) for text in wanted]
-    assert missing_components(["sqlite", "iceberg"], spark_version="4.1.4") == []
+    assert missing_jars_of(["sqlite", "iceberg"], spark_version="4.1.4") == []
     assert ensure(["sqlite", "iceberg"], spark_version="4.1.4") == paths
     assert sorted(cache.iterdir()) == sorted(paths)  # not even a lock: a read-only cache works
 
@@ -114,7 +114,7 @@ def test_a_full_cache_is_used_as_it_is(cache: Path) -> None:
 def test_a_truncated_jar_counts_as_missing(cache: Path) -> None:
     path = jar(cache, SQLITE)
     path.write_bytes(path.read_bytes()[:-30])
-    assert missing_components(["sqlite"], spark_version="4.1") == [SQLITE]
+    assert missing_jars_of(["sqlite"], spark_version="4.1") == [SQLITE]
 
 
 @pytest.mark.parametrize("by_variable", [False, True])

@@ -207,7 +207,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> Listed:
-    """The present size and time of some files, without missing files. It is meant for at most `MANY` files."""
+    """The present size and time of those files that exist. It is meant for at most `MANY` files."""
     if not paths:
         return {}
     jvm = classes()

@@ -221,7 +221,7 @@ class FilesReader(SpanSource):
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
-        """True if a planned span must be planned again: files are gone or have changed, and the source accepts this."""
+        """True if a planned span must be planned again: files are gone or have changed, and this is allowed."""
         gone, changed, _ = self._gone_and_changed(self._planned(span))
         if gone and self._source.missing != "skip":
             return False

@@ -81,7 +81,7 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
         return read.span[1]
     at = _source(read).at
     names_branch = at is not None and at.call == "at_ref" and str(at.point) == (read.branch or MAIN)
-    if read.state is not None and not names_branch:  # for a tag, `branch` is only a branch with the tag
+    if read.state is not None and not names_branch:  # for a tag, `branch` is a branch whose history has it
         return read.state
     return head(spark, read)
 

@@ -118,7 +118,7 @@ class Cluster:
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """The current logs of topics, without missing topics.
+        """The current logs of the topics that exist.
 
         Raises:
             RunError: The cluster does not answer, or refuses the request.
@@ -155,7 +155,7 @@ class Cluster:
         return self._request(ask)
 
     def missing(self, names: Iterable[str]) -> NotFound:
-        """The error of topics that do not exist, with similar names."""
+        """The error for topics that do not exist. It suggests a name similar to the first."""
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
         others = f" (nor do {', '.join(more)})" if more else ""
@@ -275,7 +275,6 @@ class Cluster:
             raise self._failure(error) from error
 
     def _failure(self, error: Py4JJavaError) -> HeliosError:
-        """The failure of a request, as an error for the user."""
         causes = [
             (str(c.getClass().getSimpleName()), str(c.getMessage() or "").rstrip(".")) for c in java_causes(error)
         ]
