@@ -150,7 +150,7 @@ def _check_java() -> Check:
     return run_check("java", lambda: shown(find_java()))
 
 
-def _check_spark(catalogs: list[Catalog]) -> list[Check]:
+def _check_spark(needed: list[str]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing_jars_of
 
     versions: list[str] = []
@@ -161,7 +161,6 @@ def _check_spark(catalogs: list[Catalog]) -> list[Check]:
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
-        needed = _components(catalogs)
         missing = missing_jars_of(needed, spark_version=versions[0])
         if missing:
             raise EnvironmentProblem(

@@ -175,12 +175,17 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
     tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
     other_locations += [str(name.catalog.load(table).iceberg.location()) for table in tables]
-    shared = next((other for other in other_locations if _path(f"{other}/").startswith(_path(folder))), None)
+    shared = next((other for other in other_locations if _place(f"{other}/").startswith(_place(folder))), None)
     if shared is not None:
         raise InputError(
             f"the folder {location} of {name.text} also holds {shared}, whose files would be taken for orphans.",
             fix="delete orphan files by hand.",
         )
+
+
+def _place(location: str) -> str:
+    """The bucket and the path of a location. s3 and s3a name the same bucket."""
+    return urlsplit(location).netloc + _path(location)
 
 
 def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
