@@ -19,7 +19,7 @@ from helios.testing.diff import WAY_WORDS, Different, Row, difference, hidden
 from helios.testing.feeds import Feed
 from helios.testing.names import sources_of
 from helios.testing.stage import KILLS, Batch, Kill
-from helios.testing.tasks import require_no_spread
+from helios.testing.tasks import refuse_task_dependence
 
 if TYPE_CHECKING:
     from helios.testing.case import PipelineTest
@@ -106,7 +106,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
         comparison.require_equal({plan.write.table.text: test.target_rows(plan) for plan in plans}, expected, first)
     for way in ways:
         comparison.require_equal(expected, comparison.targets_after(way), way)
-    require_no_spread(test.pipelines, ignore)
+    refuse_task_dependence(test.pipelines, ignore)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
 
 
