@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError
 from helios.model.flow import Pipeline, Stream, flows
+from helios.model.values import counted
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
@@ -67,7 +68,7 @@ class Invariant:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        late = [f"{self.left_out} rows behind a watermark were left out"] if self.left_out else []
+        late = [f"{counted(self.left_out, 'late row')} left out"] if self.left_out else []
         return "; ".join([f"{len(self.ways)} ways give the same rows", *late, *self.notes])
 
 

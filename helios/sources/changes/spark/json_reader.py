@@ -108,7 +108,7 @@ def _bad_reason(source: ChangeLogSource) -> Column:
     """The reason why a parsed record is not a change; null if it is one."""
     operation = F.col(OPERATION)
     known = [value for value, _ in source.operations]
-    unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {', '.join(known)}"))
+    unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', which is none of {', '.join(known)}"))
     reason = (
         F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
         .when(operation.isNull(), F.lit(f"{source.op} is null: the operation of the change is unknown"))
