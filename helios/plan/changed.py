@@ -23,8 +23,8 @@ from helios.table.plans import KeptPlan, last_plan, lasting
 from helios.version import VERSION
 
 T = TypeVar("T")
-REFILL = "`helios run --full-refresh` writes the table again; or give the script a new name and a new target"
-NEW_TARGET = "give the script a new name and a new target"
+REFILL = "`helios run --full-refresh` writes the table again; or give the pipeline a new name and a new target"
+NEW_TARGET = "give the pipeline a new name and a new target"
 REFUSED = "refused"
 """The first word of the consequence of a change that prevents the next run from starting."""
 TARGET_SETTINGS = {
