@@ -16,7 +16,7 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """The token endpoint. It is always set, since Spark and PyIceberg print a warning if they have to derive it."""
+    """The token endpoint, declared or derived: Spark and PyIceberg print a warning if they have to derive it."""
     declared = catalog.option("oauth2_server_uri")
     if declared or not catalog.option("credential"):
         return declared

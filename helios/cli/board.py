@@ -237,7 +237,7 @@ def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 class _StartLine:
-    """The line that is shown while a run starts: the current wait, and a bar that fills in the wait's usual time."""
+    """The line while a run starts: the current wait, and a bar that is full after the usual time of the wait."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

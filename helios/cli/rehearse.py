@@ -71,7 +71,7 @@ def rehearse(
       helios rehearse pipeline.py:orders --last 20
     """
     if last is not None and since is not None:
-        raise click.UsageError("--last selects commits by number, --since by time: pass one.")
+        raise click.UsageError("--last selects a number of commits, --since a time: pass one.")
     from helios.plan.past import committed_history
 
     loaded = options.load(target, profile, values)
@@ -196,9 +196,7 @@ def _install_signal_handlers(folder: Path, restart_command: str) -> None:
     def end_process(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
             # os.write does not use Python's buffers: the signal may have interrupted a write to them.
-            message = (
-                f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart_command}\n"
-            )
+            message = f"stopped; no table was changed, and no result is kept. Start again: {restart_command}\n"
             os.write(sys.stderr.fileno(), message.encode())
         end_jvm()  # before the folder is deleted, because the JVM writes into it
         shutil.rmtree(folder, ignore_errors=True)

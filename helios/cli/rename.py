@@ -53,7 +53,7 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         return
     click.echo(f"{result.table} is {result.to} now.")
     for location in result.checkpoints:
-        click.echo(f"its checkpoint is {location}.")
+        click.echo(f"its pipeline's checkpoint is {location}.")
     for name in result.quarantines:
-        click.echo(f"rejected rows in {name} have its new name.")
+        click.echo(f"rejected rows in {name} have the new name.")
     click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")

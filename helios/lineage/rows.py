@@ -141,7 +141,7 @@ class Rows:
 
     def _read(self, entry: Entry, only: set[int] | None = None) -> dict[int, Row]:
         """Reads the rows of a file that match the condition, by position. `only` limits them to some positions."""
-        positions, lineage = self._positions(entry)
+        positions, matching = self._positions(entry)
         if not positions:
             return {}
         if only is None and len(positions) > self._rows_left:
@@ -153,11 +153,11 @@ class Rows:
         names = [field.name for field in self._condition_fields]
         # Arrow skips row groups by statistics, which ignore NaN: rows may be missing. A NaN always leads to the second
         # scan, because it does not equal itself.
-        if values.select(names).to_pylist() != lineage.slice(0, count).select(names).to_pylist():
+        if values.select(names).to_pylist() != matching.slice(0, count).select(names).to_pylist():
             values = self._scanned(entry, self._schema).take(positions)
-        chosen_lineage = lineage.take(chosen)
-        ids = chosen_lineage["_row_id"].to_pylist()
-        sequences = chosen_lineage["_last_updated_sequence_number"].to_pylist()
+        lineage = matching.take(chosen)
+        ids = lineage["_row_id"].to_pylist()
+        sequences = lineage["_last_updated_sequence_number"].to_pylist()
         rows = {}
         for index, id, sequence, row in zip(chosen, ids, sequences, values.take(chosen).to_pylist(), strict=True):
             at = positions[index]

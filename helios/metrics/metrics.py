@@ -28,7 +28,7 @@ class Counts:
     Attributes:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
-        records_failed: Rows that were not written because they failed an expectation, a parse or a key.
+        records_failed: Rows kept out of the target by an expectation, a failed parse, or a null key or route.
         records_late: Rows that a watermark dropped because they came too late, except those of a batch that an earlier
             run has committed. Before an aggregate, Spark counts rows after their partial aggregation.
         bytes_written: Bytes of data files in committed batches.

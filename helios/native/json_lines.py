@@ -78,7 +78,7 @@ def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
         count: The number of lines.
 
     Raises:
-        NotNative: A line is not plain.
+        NotNative: A line is not plain, see `helios.native.lines`.
         pyarrow.ArrowException: A line is not an object with these columns.
     """
     frame = _by_template(lines, lines_format, count) if b"\\" not in lines else None

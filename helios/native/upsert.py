@@ -44,17 +44,17 @@ class Upsert:
         work: The rows that the tasks read: those of the source, or the keys, orders and row ids of the target.
         keys: The key columns.
         order: The column that orders rows; None if each key may occur only once.
-        rows: The path of the file of the newest rows.
+        rows_path: The path of the file of the newest rows.
     """
 
     work: Work
     keys: tuple[str, ...]
     order: str | None
-    rows: str
+    rows_path: str
 
     def to_json(self) -> str:
         """The upsert as JSON."""
-        return json.dumps({"work": self.work.to_json(), "keys": self.keys, "order": self.order, "rows": self.rows})
+        return json.dumps({"work": self.work.to_json(), "keys": self.keys, "order": self.order, "rows": self.rows_path})
 
     @classmethod
     def parse(cls, text: str) -> Upsert:
@@ -91,10 +91,10 @@ def reduce(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRep
         for frame in frames(InputFile(*file), upsert.work, source_store, numbered=True, dropped=dropped):
             parts.append(frame.with_columns(pl.lit(file_index, pl.Int32).alias(FILE)))
     rows = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
-    os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
-    path = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # a task may still read the file of another attempt
+    os.makedirs(os.path.dirname(upsert.rows_path), exist_ok=True)
+    path = f"{os.path.splitext(upsert.rows_path)[0]}-{name}.rows"  # a task may still read the file of another attempt
     rows.write_ipc(path, compression="uncompressed")
-    os.replace(path, upsert.rows)
+    os.replace(path, upsert.rows_path)
     return {"rows": len(rows), "bounds": bounds(rows, upsert.keys, columns), "dropped": dropped.rows}
 
 
@@ -130,7 +130,7 @@ def match(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
     import polars as pl
 
     upsert = Upsert.parse(upsert_json)
-    batch = pl.read_ipc(upsert.rows, columns=list(dict.fromkeys((*upsert.keys, *_order(upsert)))))
+    batch = pl.read_ipc(upsert.rows_path, columns=list(dict.fromkeys((*upsert.keys, *_order(upsert)))))
     batch = batch.with_row_index(INDEX)
     if upsert.order is not None:
         batch = batch.with_columns(pl.col(upsert.order).alias(NEW_ORDER))
@@ -142,7 +142,7 @@ def match(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
             pairs.append(matches)
         if vector is not None:
             vectors.append(vector)
-    path = f"{os.path.splitext(upsert.rows)[0]}-{name}.pairs"
+    path = f"{os.path.splitext(upsert.rows_path)[0]}-{name}.pairs"
     if pairs:
         pl.concat(pairs).write_ipc(path, compression="uncompressed")
     return {"vectors": [asdict(vector) for vector in vectors], "pairs": path if pairs else None}
@@ -210,7 +210,7 @@ def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
     writer = TableWriter(upsert.work.target, f"{upsert.work.name}-{name}", target_store)
     try:
         for start, count, paths in share:
-            rows = pl.read_ipc(upsert.rows).with_row_index(INDEX).slice(start, count)
+            rows = pl.read_ipc(upsert.rows_path).with_row_index(INDEX).slice(start, count)
             writer.write(_rows_to_add(rows, [pl.read_ipc(path) for path in paths]))
         return {"files": writer.close()}
     except BaseException:

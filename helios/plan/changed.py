@@ -23,14 +23,14 @@ from helios.table.plans import KeptPlan, last_plan, lasting
 from helios.version import VERSION
 
 T = TypeVar("T")
-REFILL = "`helios run --full-refresh` writes the table again; or give the script a new name and a new target"
-NEW_TARGET = "give the script a new name and a new target"
+REFILL = "`helios run --full-refresh` writes the table again; or give the pipeline a new name and a new target"
+NEW_TARGET = "give the pipeline a new name and a new target"
 REFUSED = "refused"
 """The first word of the consequence of a change that prevents the next run from starting."""
 TARGET_SETTINGS = {
     "mode": "later batches are written in the new mode; earlier rows stay as they are",
-    "branch": "later batches go to the other branch; refused if it lacks the last batch, which "
-    "`helios branch TABLE NAME --publish` adds to main",
+    "branch": "later batches go to the other branch; refused if that branch lacks the last batch "
+    "(`helios branch TABLE NAME --publish` adds it to main)",
     "properties": "only tables that are created later",
     "snapshot_properties": "only later commits",
     "writer": "only new files",

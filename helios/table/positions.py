@@ -50,8 +50,8 @@ class Batch:
     Attributes:
         number: Its number in the checkpoint.
         spans: Its input from each source; in a streaming pipeline, from each followed source.
-        pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
-            that reads its sources once.
+        pins: The snapshots at which joined tables are read, by the source's number in the plan; None in a batch
+            pipeline.
         replayed: Whether an earlier process may have written the batch already.
     """
 
@@ -78,8 +78,8 @@ class Lag:
     Attributes:
         snapshots: The number of unread snapshots.
         seconds: The age of the oldest waiting snapshot, file or record.
-        files: The number of unread files of a folder; None for a table.
-        bytes: Their total size.
+        files: The number of unread files of a folder; None without a folder.
+        bytes: Their total size; None without a folder.
         records: The number of unread records of topics; None for other sources.
     """
 

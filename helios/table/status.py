@@ -215,11 +215,11 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
     present = presence_in(table, heads.get(branch), landing)
-    lost_state = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
+    landed = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
     if present is Presence.UNKNOWN:
-        yield f"nothing proves that {lost_state} is still in the table's history: the next run looks further"
+        yield f"nothing proves that {landed} is still in the table's history: the next run looks further"
     elif present is Presence.GONE:
-        yield f"rolled back: {lost_state} is no longer in the table's history, and the next run stops"
+        yield f"rolled back: {landed} is no longer in the table's history, and the next run stops"
 
 
 def _files(table: Table) -> list[tuple[str, int]]:

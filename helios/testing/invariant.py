@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError
 from helios.model.flow import Pipeline, Stream, flows
+from helios.model.values import counted
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
@@ -19,7 +20,7 @@ from helios.testing.diff import WAY_WORDS, Different, Row, difference, hidden
 from helios.testing.feeds import Feed
 from helios.testing.names import sources_of
 from helios.testing.stage import KILLS, Batch, Kill
-from helios.testing.tasks import require_no_spread
+from helios.testing.tasks import refuse_task_dependence
 
 if TYPE_CHECKING:
     from helios.testing.case import PipelineTest
@@ -67,7 +68,7 @@ class Invariant:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        late = [f"{self.left_out} rows behind a watermark were left out"] if self.left_out else []
+        late = [f"{counted(self.left_out, 'late row')} left out"] if self.left_out else []
         return "; ".join([f"{len(self.ways)} ways give the same rows", *late, *self.notes])
 
 
@@ -106,7 +107,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
         comparison.require_equal({plan.write.table.text: test.target_rows(plan) for plan in plans}, expected, first)
     for way in ways:
         comparison.require_equal(expected, comparison.targets_after(way), way)
-    require_no_spread(test.pipelines, ignore)
+    refuse_task_dependence(test.pipelines, ignore)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
 
 

@@ -10,7 +10,7 @@ from helios.steps.with_columns import WithColumns
 from helios.testing.diff import Different
 
 
-def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
+def refuse_task_dependence(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
     """Refuses expressions that depend on how Spark spreads rows over tasks.
 
     Comparing targets cannot find them, since the few rows of a test are all in one task.

@@ -140,7 +140,7 @@ def test_a_rehearsal_that_is_stopped_leaves_no_folder(folder: Path, number: sign
         os.killpg(process.pid, number)
         assert process.wait(30) == 128 + number
         told = process.stderr.read()
-        assert "stopped; nothing was written to the lake, and no result is kept. Start again: helios rehearse " in told
+        assert "stopped; no table was changed, and no result is kept. Start again: helios rehearse " in told
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -103,7 +103,7 @@ def test_a_key_in_two_partitions_stops_the_run(world: Any, topics: Topics) -> No
 
 
 BAD = (
-    ({"op": "t", "id": 1}, "op is 't', and none of c, r, i, insert, u, update, d, delete"),
+    ({"op": "t", "id": 1}, "op is 't', which is none of c, r, i, insert, u, update, d, delete"),
     ({"op": "", "id": 1}, "op is ''"),
     ({"id": 1, "name": "no op"}, "op is null: the operation of the change is unknown"),
     (None, "the record has no value, and so no op"),
@@ -125,7 +125,7 @@ def test_what_is_no_change_is_quarantined(world: Any, log: Log) -> None:
     for offset, (_, why) in enumerate(BAD, 1):
         assert found[offset].startswith(why), (offset, found[offset])
     assert run.metrics().records_failed == len(BAD) + 1
-    with pytest.raises(RunError, match="offset 1: op is 't', and none of"):
+    with pytest.raises(RunError, match="offset 1: op is 't', which is none of"):
         world.run(log.source(order="version") >> world.sink("a.failed").upsert("id"))
 
 

@@ -375,7 +375,7 @@ def test_a_quote_at_the_end_beside_a_separator_of_several_characters(world: Any,
     source = Files.source(str(folder), "csv", schema="id int, size string").option(sep="||", multiLine=multi_line)
     rows, aside = read(world, source)
     assert rows == Counter([(2, 'a"b'), (3, "x||y"), (4, '6" ')])
-    why = "its last field ends with a quote, which Spark doubles beside a separator of several characters"
+    why = "its last field ends with a quote, which Spark doubles if the separator has several characters"
     assert aside == [('1||5"', why), ('5||7" ', why)]
 
 

@@ -474,7 +474,7 @@ def test_rows_behind_a_watermark_are_left_out_and_counted(lake: Lake) -> None:
     test = lake.test(ORDERS >> steps >> sink())
     late = {"id": 9, "customer": "a", "amount": 1.0, "ts": "2026-01-01T00:10Z"}
     test.batch(orders=ROWS).batch(orders=[late])
-    assert "1 rows behind a watermark were left out" in str(test.invariant(cuts=1, replays=1, shuffles=0))
+    assert "1 late row left out" in str(test.invariant(cuts=1, replays=1, shuffles=0))
 
 
 def test_the_page_runs(shared_spark: SparkSession, tmp_path: Path) -> None:

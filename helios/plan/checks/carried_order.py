@@ -64,7 +64,7 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
 
 def _no_keys(sink: IcebergSink) -> HeliosError:
     return DeclarationError(
-        "upsert needs key columns, each once: only the changes of Cdc.debezium() bring their own.",
+        "upsert needs key columns: only the changes of Cdc.debezium() bring their own.",
         where=sink.origin,
         fix='write upsert("id").',
     )

@@ -69,8 +69,8 @@ class SourceKind:
             not recorded yet, for `same`.
         again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
             span of the batch, the values of the key by column, the source as its plan shows it, and a
-            `helios.table.view.View` of the tables and checkpoints. It returns an `Again`. None if rows of this kind
-            cannot be read a second time.
+            `helios.table.view.View` of the tables and checkpoints. It returns an `Again`. Without the function,
+            rows of this kind cannot be read a second time.
         logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
             is lost cannot resume.
     """

@@ -30,7 +30,7 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     if source is None:
         return None
     read = _read_up_to(pipeline, source, view)
-    if read is None and entry.position is not None:  # the checkpoint is preferred: the record misses some batches
+    if read is None and entry.position is not None:  # second choice: the entry lacks batches without rows
         read = entry.position.snapshot
     operations = CHANGES if entry.changes else APPENDS
     branch = entry.branch or MAIN

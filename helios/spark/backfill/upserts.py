@@ -144,19 +144,17 @@ class UpsertCommitRepair(UpsertRepair):
 
     def _refuse_batches(self, past: PastBatches) -> None:
         if len(past.batches) > MOST_BATCHES:
-            raise self._error(
-                f"{len(past.batches):,} batches have come since, and at most {MOST_BATCHES} are read once more"
-            )
+            raise self._error(f"{len(past.batches):,} batches would be read again, and at most {MOST_BATCHES} can be")
         if not past.is_complete:
             raise self._error("the checkpoint no longer has the positions at which some batches without rows ended")
 
     def _state_before(self, past: PastBatches) -> JavaSnapshot | None:
-        """The snapshot before the first commit; None if the commit is the first of the table."""
+        """The snapshot before the first commit; None if that commit is the first of the table."""
         first = past.commits[past.first]
         snapshot = self.target.snapshot(first.parent) if first.parent is not None else None
         if not first.base or (first.parent is not None and snapshot is None):
             raise self._error(
-                f"snapshot {first.parent}, the state before it, has expired",
+                "the snapshot before the first commit has expired",
                 "keep snapshots longer to repair commits; refill the target with `helios run --full-refresh`.",
             )
         return snapshot
@@ -182,8 +180,8 @@ class UpsertCommitRepair(UpsertRepair):
                 others.append(commit)
             elif redone is None:
                 raise self._error(
-                    f"snapshot {commit.snapshotId()} has repaired rows by a filter since, and the state before the "
-                    "commits has their wrong rows",
+                    f"snapshot {commit.snapshotId()} has repaired rows by a filter since, and the snapshot before "
+                    "the first commit still has them as they were",
                     f"repair by a filter, too, with --where, or {REFILL}",
                 )
             elif self._repairs_requested(past, str(redone)):
@@ -197,7 +195,7 @@ class UpsertCommitRepair(UpsertRepair):
             if changes_rows(snapshot):
                 yield snapshot
         if state_before is not None:
-            raise self._error("the state before it is no longer part of the table's history")
+            raise self._error("the snapshot before the first commit is no longer part of the table's history")
 
     def _repairs_requested(self, past: PastBatches, redone: str) -> bool:
         """True if an earlier repair repaired some of the commits that are now to be repaired.
@@ -215,7 +213,8 @@ class UpsertCommitRepair(UpsertRepair):
             return index_of[first] <= past.last
         last = past.commits[past.last].snapshots[-1]
         raise self._error(
-            f"earlier commits, {redone}, were repaired since, and the state before it has their wrong rows",
+            "the snapshot before the first commit still has the wrong rows of earlier commits, "
+            f"{redone}, which were repaired since",
             f"repair them together: --commits {first}..{last}." if first in index_of else REFILL,
         )
 

@@ -259,7 +259,7 @@ class _Compaction:
         return {"max-files-to-rewrite": str(max(2, count * remaining // size))}
 
     def delete_files(self) -> None:
-        """Rewrites the position deletes of merge-on-read writers in data files that were not rewritten."""
+        """Rewrites the position deletes of merge-on-read writers for data files that were not rewritten."""
         table = load_existing(self.spark, self.name)
         head = head_of(table, None)
         if head is None or int(head.summary().get("total-position-deletes") or 0) == 0:
@@ -311,13 +311,14 @@ class _Compaction:
         branches = [ref for ref in known if ref is not None and ref.isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
+        snapshot: JavaSnapshot | None = head
         for _ in range(SEARCHED_COMMITS):
-            if head is None:
+            if snapshot is None:
                 return False
-            if str(head.operation()) in ("overwrite", "delete"):
+            if str(snapshot.operation()) in ("overwrite", "delete"):
                 return True
-            parent = head.parentId()
-            head = table.snapshot(parent) if parent is not None else None
+            parent = snapshot.parentId()
+            snapshot = table.snapshot(parent) if parent is not None else None
         return False
 
 

@@ -89,7 +89,7 @@ class NativeBatch:
         catalog: The catalog of the table that is written.
         only_if_better: Whether the batch is left to Spark if Spark would be faster, or would write far fewer files.
         explain: Called with the reason if Spark must write the batch.
-        planned: Whether Spark has also planned these rows, and has already counted their files.
+        planned: Whether Spark has also planned a read of these files, and has counted them.
         files_counted: A list that is not empty once the files are counted. A batch that is written again after a
             conflict is counted only once.
         dropped: A list with the number of rows that expectations dropped. It is empty until the engine has written the

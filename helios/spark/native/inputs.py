@@ -79,7 +79,7 @@ class SourceFiles(Protocol):
         """Called when the files have been read.
 
         Args:
-            planned: Whether Spark has also planned these rows.
+            planned: Whether Spark has also planned a read of these files, and has counted them.
         """
 
 
@@ -156,7 +156,7 @@ class TableFiles:
         catalog: Its catalog.
         columns: Its columns.
         tasks: A scan task for each file.
-        on_read: Called after the files were read, with True if Spark has also planned these rows.
+        on_read: Called after the files were read; its argument is `planned` of `SourceFiles.done`.
     """
 
     spark: SparkSession

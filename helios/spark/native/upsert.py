@@ -157,7 +157,7 @@ class _Attempt:
 
     def _delete(self, *endings: str) -> None:
         """Deletes this attempt's files with these endings in the target's data folder, but not in partition folders."""
-        folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
+        folder, name = os.path.split(os.path.splitext(self._upsert.rows_path)[0])
         for file in os.listdir(folder) if os.path.isdir(folder) else ():
             if name in file and file.removesuffix(".crc").endswith(endings):
                 os.unlink(os.path.join(folder, file))

@@ -349,7 +349,7 @@ def _since(table: JavaTable, before: int | None) -> Iterator[int]:
 
 
 def rejected_by_step(result: AttemptResult, spark: SparkSession) -> Mapping[str, int]:
-    """The number of rows that the rehearsal quarantined, by expectation; empty without a quarantine."""
+    """The number of rows that the rehearsal quarantined, by step or else reason; empty without a quarantine."""
     name = result.plan.write.quarantine
     if name is None or tables.load_table(spark, name) is None:
         return {}

@@ -116,7 +116,7 @@ class Rehearsal:
             later = range(first, len(self.commits))
             commit = self.commits[first]
             if not appends and not commit.base:
-                self.unread[first] = f"snapshot {commit.parent}, the state before it, has expired"
+                self.unread[first] = "the snapshot before it has expired"
             elif (any if appends else all)(index in readable for index in later):
                 return first
             first += 1

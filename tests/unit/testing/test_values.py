@@ -22,7 +22,7 @@ from helios.testing.invariant import _cut_positions, _last_that_agrees
 from helios.testing.names import named, sources_of, with_sources
 from helios.testing.plans import assert_plan
 from helios.testing.records import Record, envelope
-from helios.testing.tasks import require_no_spread
+from helios.testing.tasks import refuse_task_dependence
 
 pytestmark = pytest.mark.promise("testing")
 
@@ -194,10 +194,12 @@ def test_expressions_that_depend_on_tasks_are_named_unless_their_column_is_ignor
     made = with_columns({"Task": "spark_partition_id()", "said": "'spark_partition_id()'", "c": "rand()"})
     pipeline = Memory.source([{"id": 1}]) >> made >> Iceberg.sink("a.t")
     with pytest.raises(Different, match=r"test_values.py:\d+\): spark_partition_id\(\) depends on how rows are spread"):
-        require_no_spread([pipeline], ())
-    require_no_spread([pipeline], ["task"])
+        refuse_task_dependence([pipeline], ())
+    refuse_task_dependence([pipeline], ["task"])
     with pytest.raises(Different, match=r"where\(monotonically_increasing_id"):
-        require_no_spread([pipeline.stream >> where("monotonically_increasing_id() > 1") >> pipeline.sink], ["task"])
+        refuse_task_dependence(
+            [pipeline.stream >> where("monotonically_increasing_id() > 1") >> pipeline.sink], ["task"]
+        )
 
 
 def test_maps_with_keys_of_nan_are_compared() -> None:

@@ -40,7 +40,7 @@ class DebeziumReader(TopicChangesReader):
 
     @property
     @override
-    def _changes(self) -> CdcSource:
+    def _changes_source(self) -> CdcSource:
         assert isinstance(self.read_plan.source, CdcSource)
         return self.read_plan.source
 
@@ -67,7 +67,7 @@ class DebeziumReader(TopicChangesReader):
 
     def _note_unread_slot(self) -> None:
         """Notes a problem of the replication slot: if nobody reads it, the database seems to have no changes."""
-        slot = self._changes.replication
+        slot = self._changes_source.replication
         if slot is None:
             return
         try:
@@ -96,7 +96,7 @@ class DebeziumReader(TopicChangesReader):
     def schema(self) -> StructType:
         if self._mirrored:
             return RECORDS
-        declared = debezium_rows.declared_columns(self._changes)
+        declared = debezium_rows.declared_columns(self._changes_source)
         if declared is not None:
             return declared
         columns, _ = self._columns_and_keys()
@@ -109,7 +109,7 @@ class DebeziumReader(TopicChangesReader):
             NotFound: No record has a key yet.
         """
         plan = self.context.plan
-        declared = self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps)
+        declared = self._changes_source.key or former_names(plan.write.mode.keys, plan.stream.steps)
         if declared:
             return declared
         _, keys = self._columns_and_keys()
@@ -121,8 +121,8 @@ class DebeziumReader(TopicChangesReader):
             self._known = self._from_newest_records() or self._from_checkpoint()
         if self._known is None:
             raise NotFound(
-                f"{self._changes.label()}: there is no record yet to take the columns and the key from.",
-                where=self._changes.origin,
+                f"{self._changes_source.label()}: there is no record yet to take the columns and the key from.",
+                where=self._changes_source.origin,
                 fix="start when Debezium has written its first record, or declare the columns and the key: "
                 'Cdc.debezium(..., key="id", schema="id bigint, ...").',
             )
@@ -131,7 +131,7 @@ class DebeziumReader(TopicChangesReader):
     def _from_newest_records(self) -> tuple[StructType, tuple[str, ...]] | None:
         """Finds the columns and keys in the newest records, and stores them; None if no record has any."""
         logs = self._cluster.logs(self._cluster.topics())
-        declared = debezium_rows.declared_columns(self._changes)
+        declared = debezium_rows.declared_columns(self._changes_source)
         for sample in SAMPLES:
             offsets = {
                 name: tuple(
@@ -146,7 +146,7 @@ class DebeziumReader(TopicChangesReader):
             if records is None:
                 return None
             versions = debezium_rows.table_versions(debezium_rows.events(records))
-            columns = declared or debezium_rows.columns(versions.versions, self._changes)
+            columns = declared or debezium_rows.columns(versions.versions, self._changes_source)
             if versions.keys and columns.fields:
                 self._store(columns, versions.keys)
                 return columns, versions.keys
@@ -175,7 +175,7 @@ class DebeziumReader(TopicChangesReader):
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{checkpoint.location}/{self._file}, the columns of a source, cannot be read ({error}).",
-                where=self._changes.origin,
+                where=self._changes_source.origin,
                 fix="delete it: the columns are then taken from the newest records again.",
             ) from error
 
@@ -189,7 +189,9 @@ class DebeziumReader(TopicChangesReader):
         versions = debezium_rows.table_versions(changes)
         known = self.schema() if not versions.versions else StructType([])
         rejected = self.context.rejected_input
-        rows = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, rejected=rejected)
+        rows = debezium_rows.rows(
+            changes, self._changes_source, versions, keys=self.keys(), known=known, rejected=rejected
+        )
         return rows if self._ordered else debezium_rows.visible(rows)
 
     @override

@@ -30,18 +30,18 @@ class ChangeLogReader(TopicChangesReader):
 
     @property
     @override
-    def _changes(self) -> ChangeLogSource:
+    def _changes_source(self) -> ChangeLogSource:
         assert isinstance(self.read_plan.source, ChangeLogSource)
         return self.read_plan.source
 
     def keys(self) -> tuple[str, ...]:
         """The key columns: the declared ones, or those of the upsert."""
         plan = self.context.plan
-        return self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps)
+        return self._changes_source.key or former_names(plan.write.mode.keys, plan.stream.steps)
 
     @override
     def schema(self) -> StructType:
-        operation = self._changes.op_column.lower()
+        operation = self._changes_source.op_column.lower()
         return StructType([field for field in super().schema().fields if field.name.lower() != operation])
 
     @override
@@ -50,7 +50,7 @@ class ChangeLogReader(TopicChangesReader):
         self._inferred.keep()
         rejected = self.context.rejected_input
         rows = kafka_rows.rows(
-            records, source, rejected, positioned=False, transform=lambda df: changes(df, self._changes)
+            records, source, rejected, positioned=False, transform=lambda df: changes(df, self._changes_source)
         )
         return rows if self._ordered else visible(rows)
 
@@ -59,7 +59,7 @@ class ChangeLogReader(TopicChangesReader):
         empty = super().empty(spark)
         if not self._ordered:
             return empty
-        source = self._changes
+        source = self._changes_source
         position = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in POSITION_FIELDS]).alias(RECORD)
         # The declared order may use the column of the operation, so its type comes from the columns of the topic.
         records = spark.createDataFrame([], super().schema())
@@ -108,7 +108,7 @@ def _bad_reason(source: ChangeLogSource) -> Column:
     """The reason why a parsed record is not a change; null if it is one."""
     operation = F.col(OPERATION)
     known = [value for value, _ in source.operations]
-    unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {', '.join(known)}"))
+    unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', which is none of {', '.join(known)}"))
     reason = (
         F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
         .when(operation.isNull(), F.lit(f"{source.op} is null: the operation of the change is unknown"))

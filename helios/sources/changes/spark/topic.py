@@ -14,14 +14,14 @@ class TopicChangesReader(KafkaReader):
     """Reads the records of a topic as changes."""
 
     @property
-    def _changes(self) -> TopicChanges:
+    def _changes_source(self) -> TopicChanges:
         assert isinstance(self.read_plan.source, TopicChanges)
         return self.read_plan.source
 
     @property
     @override
     def _source(self) -> KafkaSource:
-        return self._changes.kafka
+        return self._changes_source.kafka
 
     @property
     def _ordered(self) -> bool:

@@ -225,7 +225,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def converted(value: Column, kind: ConnectType) -> Column:
-    """A parsed value with the type of the column; null if the value does not fit."""
+    """A parsed value with the type of the column, with null for a value or nested value that does not fit."""
     if kind.rule == "array":
         [(_, element)] = kind.inner
         return (

@@ -159,10 +159,10 @@ class SpanSource:
         """The input partitions of Spark's own stream.
 
         Raises:
-            InputError: The source is read by spans only.
+            InputError: The source has no input partitions.
         """
         raise InputError(
-            f"{self.read_plan.name} cannot feed a stateful pipeline: it is read by spans only.",
+            f"{self.read_plan.name} cannot feed a stateful pipeline: its reader does not support that.",
             where=self.read_plan.source.origin,
             fix="write it into a table first, and follow that.",
         )

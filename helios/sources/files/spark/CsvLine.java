@@ -49,7 +49,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private static final String SPACES = "it holds spaces alone: a value of the only column, or no row";
 
   private static final String LAST =
-      "its last field ends with a quote, which Spark doubles beside a separator of several characters";
+      "its last field ends with a quote, which Spark doubles if the separator has several characters";
 
   private final SerializableConfiguration conf;
   private final String encoding;

@@ -30,7 +30,7 @@ def origin() -> list[Column]:
 
 
 def origin_of_lines() -> list[Column]:
-    """The columns of `origin` without a copy of the path in each row. They are valid only directly after the scan."""
+    """The columns of `origin`, valid only directly after the scan, which then does not copy the path into each row."""
     modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
     return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
 

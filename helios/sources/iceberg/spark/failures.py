@@ -34,5 +34,5 @@ def _table_failure(text: str, plan: Plan) -> RunError | None:
     return RunError(
         f"{plan.pipeline}: {' or '.join(tables)} has a file {what}",
         where=plan.origin,
-        fix=f"replace the file by one that is written {how}: the files are in the table's metadata, `TABLE.files`.",
+        fix=f"replace the file by one that is written {how}: `TABLE.files` lists the files of a table.",
     )

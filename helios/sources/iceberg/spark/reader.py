@@ -62,7 +62,7 @@ class IcebergReader(SpanSource):
         self._max_rows = trigger.max_rows if trigger else None
         self._max_files = trigger.max_files if trigger else None
         self._frozen = False
-        self._last_snapshot: int | None = None
+        self._end_snapshot: int | None = None
         self._scanned = ScanMetrics()
         self._snapshots = SnapshotReader(
             spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
@@ -132,7 +132,7 @@ class IcebergReader(SpanSource):
     @override
     def freeze(self) -> None:
         newest = tables.head(self._table(), self.read_plan.branch)
-        self._last_snapshot, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
+        self._end_snapshot, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
 
     @override
     def latest(self, after: Position) -> Position:
@@ -148,10 +148,10 @@ class IcebergReader(SpanSource):
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
         """The end of the batch after an offset, as an offset; see `latest`."""
         table, read = self._table(), self.read_plan
-        newest = table.snapshot(self._last_snapshot) if self._last_snapshot is not None else None
+        newest = table.snapshot(self._end_snapshot) if self._end_snapshot is not None else None
         # If the snapshot at which the run should end has expired, a later snapshot has its rows.
         newest = newest or tables.head(table, read.branch)
-        if newest is None or (self._frozen and self._last_snapshot is None):
+        if newest is None or (self._frozen and self._end_snapshot is None):
             return offset
         rebootstrapped = False
         try:
@@ -223,7 +223,7 @@ class IcebergReader(SpanSource):
 
     def _report_lag(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
         """Reports the lag. For a run that ends at a fixed snapshot, the lag includes the snapshots after that one."""
-        if self._last_snapshot is None:
+        if self._end_snapshot is None:
             self.context.observer.lagging(self.index, offsets.lag(deltas))
             return
         with suppress(HeliosError):  # if later snapshots cannot be read, the next run reports it
@@ -349,7 +349,7 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state. If Spark has also planned the state, it has already recorded the total."""
+        """The data files of a state. If Spark has also planned the state, it has recorded the total number of files."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, metrics = reader.tasks(table, whole if snapshot is not None else SnapshotRange())

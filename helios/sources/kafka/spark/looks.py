@@ -15,7 +15,7 @@ MOST_SHOWN = 5
 """A check names at most this many partitions or topics."""
 
 CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
-"""The timeouts of the clients, which are no longer than the doctor waits for a check (`PROBE_SECONDS`)."""
+"""The timeouts of the clients, at most the time that the doctor waits for a check (`PROBE_SECONDS`)."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:

@@ -46,7 +46,7 @@ class MemoryReader(SpanSource):
                 f"{near_miss(unknown[0], names)}",
                 where=source.origin,
             )
-        # Mappings may spell a key differently, and then each has a value in another place.
+        # If mappings spell a key differently, each spelling has a place of its own in the rows.
         spelled = [[i for i, key in enumerate(source.columns) if key.lower() == name.lower()] for name in names]
         return [
             tuple(next((row[i] for i in places if row[i] is not None), None) for places in spelled)

@@ -51,7 +51,7 @@ def test_wrong_declarations(declare: Callable[[], object], message: str) -> None
 @pytest.mark.parametrize(
     ("pipeline", "message"),
     [
-        (TOPIC >> SINK.upsert(), "upsert needs key columns, each once: only the changes of Cdc.debezium"),
+        (TOPIC >> SINK.upsert(), "upsert needs key columns: only the changes of Cdc.debezium"),
         (CHANGES >> SINK, r"which append\(\) cannot apply. Fix: write .upsert\(\)"),
         (CHANGES >> SINK.overwrite_partitions(), r"which overwrite_partitions\(\) cannot apply"),
         (CHANGES >> SINK.upsert("id", order_by="ts"), r"upsert\(order_by=\): the changes .* carry their own order"),
@@ -67,7 +67,7 @@ def test_wrong_declarations(declare: Callable[[], object], message: str) -> None
         (Cdc.debezium(TOPIC, key="id") >> SINK.upsert("name"), "the source's key is id, and the upsert is by name"),
         (Cdc.debezium(Kafka.source("a", "b").servers("b:1")) >> SINK.upsert(), "each topic is a table of its own"),
         (Cdc.debezium(Kafka.source("a")) >> SINK.upsert(), "names no broker"),
-        (LOG >> SINK.upsert(), "upsert needs key columns, each once"),
+        (LOG >> SINK.upsert(), "upsert needs key columns: only"),
         (LOG >> SINK, r"which append\(\) cannot apply"),
         (
             LOG >> Kafka.sink("x").servers("b:1"),
