@@ -327,7 +327,7 @@ def _waiting_pipeline(table: Table, batch: int) -> str:
         )
     if len(names) > 1:
         raise InputError(
-            f"{table.name} has batches of several pipelines that wait: {', '.join(sorted(names))}.",
+            f"several audited pipelines write {table.name}: {', '.join(sorted(names))}.",
             where=caller(),
             fix=f"say which one is meant: --pipeline {sorted(names)[0]}.",
         )

@@ -133,7 +133,9 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     if any(d.stops for d in differences):
         problems = [_misfit(differences, stream, table, policy, where)]
     problems += [
-        DeclarationError(f"drops leave {shown(path)} of {target.name} without fields.", where=where, fix="drop it too.")
+        DeclarationError(
+            f".drops() leaves {shown(path)} of {target.name} without fields.", where=where, fix="drop it too."
+        )
         for path in _empty_structs(after)
     ]
     if problems:

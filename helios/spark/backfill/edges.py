@@ -132,7 +132,7 @@ class Edges:
                     "was written.",
                     where=self.plan.origin,
                     fix=f"write a --where that covers all rows, nulls too, or that names a column which is computed as "
-                    f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row over this edge.",
+                    f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row into or out of the filter.",
                 )
         elif self.cut is not None and not isinstance(plans_or_problem, str):
             self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
@@ -147,8 +147,8 @@ class Edges:
             return
         raise InputError(
             f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile with the steps of its running "
-            "script, and the current script may put the rows of this batch into other slices; the slices before this "
-            "one are repaired.",
+            "script, and the current script may put the rows of this batch into other slices; the slices so far are "
+            "repaired.",
             where=self.plan.origin,
             fix="stop the pipeline, or restart it with the current script, and start the backfill again; or pass "
             f"{ROWS_STAY_OPTION} if the fixed script moves no row from one slice to another.",
