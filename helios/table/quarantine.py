@@ -355,7 +355,7 @@ def _not_waiting_error(
     branches = audited(metadata)
     if name in branches:
         return NotFound(
-            f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} holds nothing that main lacks.",
+            f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} has no unpublished batch.",
             where=caller(),
             fix="run the pipeline; a batch that does not pass its audit stays there.",
         )
