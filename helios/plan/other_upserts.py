@@ -115,7 +115,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
     """True if each of two pipelines can use the keys that the other remembers.
 
-    This requires the same keys and the same order, and that both or neither remember the order of each key.
+    This requires the same keys, order and `history`, and that both or neither remember the order of each key.
 
     Args:
         mine: The terms of one pipeline, as `terms_of` returns them.
