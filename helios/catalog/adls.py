@@ -153,9 +153,7 @@ def _no_checkpoint(storage: Storage, location: str) -> str | None:
     account = Account(storage)
     address = urlsplit(str(account.endpoint or ""))
     if account.endpoint and address.path.strip("/") != account.name:
-        return (
-            f"Hadoop's driver takes an endpoint only with the account as its path, as in http://host:1/{account.name}"
-        )
+        return f"Hadoop's driver takes an endpoint only with the account as its path, as in http://host:port/{account.name}"
     if address.scheme == "http" and location.startswith("abfss:"):
         return "its endpoint is http://, for which Hadoop's driver needs a location that begins with abfs://"
     return None

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.option("--from", "other", metavar="TABLE|FOLDER", help="Read this table or folder instead of the source.")
 @click.option("--trust-expired", is_flag=True, help="Treat rows whose commits have expired as the pipeline's own.")
 @click.option(
-    "--rows-stay",
-    is_flag=True,
-    help="Confirm that the fixed script moves no row into or out of FILTER, or from one slice to another.",
+    "--rows-stay", is_flag=True, help="Confirm that the fixed script moves no row into or out of FILTER or a slice."
 )
 @click.option("--dry-run", is_flag=True, help="Only show slices, rows and bytes.")
 @options.set_option

@@ -108,12 +108,12 @@ def _print_expiry(table: str, plan: Expiry, counts: dict[str, Any], *, dry_run: 
         click.echo(f"{table}: expired {counted(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
     for held in plan.held:
         click.echo(
-            f"kept {counted(len(held.snapshots), 'snapshot')} for {held.reader.name}, which {held.reader.place}."
+            f"kept {counted(len(held.snapshots), 'snapshot')} for {held.reader.name}, which {held.reader.progress}."
         )
     for reader in plan.lost:
         output.say(
             "note",
-            f"{reader.name} {reader.place}, which is no longer in the table's history: nothing is kept for it.",
+            f"{reader.name} {reader.progress}, which is no longer in the table's history: nothing is kept for it.",
             "yellow",
         )
 

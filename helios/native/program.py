@@ -27,15 +27,15 @@ def decimal_digits(kind: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-def refuse_pattern(name: str) -> None:
+def refuse_wildcard(name: str) -> None:
     """Refuses a column whose name Polars would mistake for a pattern of names.
 
     Raises:
         NotNative: The name begins with ^ and ends with $, or is *.
 
     Examples:
-        >>> refuse_pattern("price $")
-        >>> refuse_pattern("^x$")
+        >>> refuse_wildcard("price $")
+        >>> refuse_wildcard("^x$")
         Traceback (most recent call last):
             ...
         helios.native.program.NotNative: the name of the column ^x$ is a pattern of names

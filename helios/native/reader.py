@@ -13,7 +13,7 @@ from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.newest import ROW
 from helios.native.parquet_types import refuse_misread
-from helios.native.program import Expectation, NotNative, decimal_digits, refuse_pattern
+from helios.native.program import Expectation, NotNative, decimal_digits, refuse_wildcard
 from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
 
@@ -292,7 +292,7 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
     for name, kind in work.program.read:
         stored = names_by_id.get(work.ids[name])
         if stored is not None:
-            refuse_pattern(stored)
+            refuse_wildcard(stored)
             refuse_misread(parquet, stored, name, kind, file.path)
             columns.append(StoredColumn(name, kind, stored, _stored_kind(flat.get(stored), stored, kind)))
         elif name in work.absent:
@@ -322,7 +322,7 @@ def _columns_by_name(
             columns.append(StoredColumn(name, kind, None, kind))
             continue
         stored, stored_kind = stored_column
-        refuse_pattern(stored)
+        refuse_wildcard(stored)
         if _stored_kind(flat.get(stored), stored, kind) != stored_kind:
             raise NotNative(f"a file has the column {stored} in another form than {stored_kind}")
         columns.append(StoredColumn(name, kind, stored, stored_kind))

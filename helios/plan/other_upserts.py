@@ -115,7 +115,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
     """True if each of two pipelines can use the keys that the other remembers.
 
-    This requires the same keys and the same order, and that both or neither remember the order of each key.
+    This requires the same keys, order and `history`, and that both or neither remember the order of each key.
 
     Args:
         mine: The terms of one pipeline, as `terms_of` returns them.
@@ -186,14 +186,15 @@ def _refused(
     accepted_by = " ".join(f"--beside {name}" for name in sorted(others))
     how_to_fill = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     comparable = shares_keys(mine, others[other])
-    difference_note = "" if comparable else " by other keys or another order,"
+    difference_note = "" if comparable else " by other keys, another order or other options,"
     unknown_note = f", which {writer} does not know" if comparable else ""
     fixes = [
         f"write both as one pipeline, source >> union(other) >> sink, {how_to_fill}",
         f"where the two never write the same key, run once with `helios run {accepted_by}`",
     ]
     if not comparable:
-        fixes.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
+        same = "give both the same keys and the same order_by column, history= and store_order="
+        fixes.insert(0, f"{same}, and they share what they remember")
     elif begins_sharing(plan):
         not_sharing = other if shares else plan.pipeline
         fixes.insert(0, f"run {not_sharing} once with `helios run --new-checkpoint`, and it shares what it remembers")

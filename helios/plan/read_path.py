@@ -50,8 +50,8 @@ def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
     if sink is not None and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
     files = min((s.max_files for s in sources if s.streaming and s.max_files is not None), default=None)
-    rows, bound = min(_row_bounds(pipeline, sources), key=lambda bound: bound[0], default=(None, ""))
-    return Trigger(every=every, why=why, max_rows=rows, bound=bound, max_files=files)
+    rows, setting = min(_row_bounds(pipeline, sources), key=lambda bound: bound[0], default=(None, ""))
+    return Trigger(every=every, why=why, max_rows=rows, bound=setting, max_files=files)
 
 
 def _row_bounds(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]]:

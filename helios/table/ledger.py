@@ -83,7 +83,7 @@ class Record:
 
     @property
     def landed(self) -> int:
-        """The number of the last batch that is in the table."""
+        """The number of the last batch that may be in the table."""
         return self.batch - 1 if self.aside else self.batch
 
     @property
@@ -145,7 +145,7 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
     return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in entries}
 
 
-def has_same_sources(one: Record, other: Record) -> bool:
+def have_common_source(one: Record, other: Record) -> bool:
     """True if the last batches of two pipelines have read a common source."""
     source_ids = [
         {entry.get("uuid") or entry.get("source") for entry in (record.position or {}).get("sources") or ()}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from helios.errors import InputError, NotFound, near_miss
 from helios.model.values import caller
 from helios.table.ancestry import Landing, Presence
-from helios.table.ledger import AUDIT, Record, has_same_sources, main_had, records, stamps_of
+from helios.table.ledger import AUDIT, Record, have_common_source, main_had, records, stamps_of
 from helios.table.presence import presence_in
 from helios.table.refs import LEDGER, MAIN, OWN_SUFFIXES, ancestors, refresh, refuse_unwritable, translating_errors
 
@@ -185,7 +185,7 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
                 continue
             elif (own.published or "").endswith(f"@{branch}") or _only_began(table, own, branch):
                 changed[main] = copy
-            elif moves and has_same_sources(own, record) and (own.upserts is None or own.upserts != record.upserts):
+            elif moves and have_common_source(own, record) and (own.upserts is None or own.upserts != record.upserts):
                 # Not for pipelines with equal upserts: these may write a row again, which changes nothing.
                 raise _two_positions_error(table, main, name)
     return changed

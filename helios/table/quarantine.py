@@ -331,7 +331,7 @@ def _waiting_pipeline(table: Table, batch: int) -> str:
         )
     if len(names) > 1:
         raise InputError(
-            f"{table.name} has batches of several pipelines that wait: {', '.join(sorted(names))}.",
+            f"several audited pipelines write {table.name}: {', '.join(sorted(names))}.",
             where=caller(),
             fix=f"say which one is meant: --pipeline {sorted(names)[0]}.",
         )
@@ -359,7 +359,7 @@ def _not_waiting_error(
     branches = audit_heads(metadata)
     if name in branches:
         return NotFound(
-            f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} holds nothing that main lacks.",
+            f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} has no unpublished batch.",
             where=caller(),
             fix="run the pipeline; a batch that does not pass its audit stays there.",
         )

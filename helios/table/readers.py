@@ -54,7 +54,7 @@ class Reader:
         return self.pipeline if self.pipeline == self.location else f"{self.pipeline} ({self.location})"
 
     @property
-    def place(self) -> str:
+    def progress(self) -> str:
         """The position of the reader, as messages word it."""
         return f"is at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
@@ -138,7 +138,7 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
         return False
 
 
-def place_of(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
+def last_position(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
     """The position of a followed source in a checkpoint: the end of its last batch, or else its starting position.
 
     Args:

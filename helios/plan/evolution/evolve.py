@@ -92,8 +92,8 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    If a required column may be null in the stream (`Field.nullable`), `strict` stops and `full` makes the column
-    optional. Else, and for an identifier column, it stays required: Spark fails a batch with a null before it commits.
+    If a required column may be null in the stream (`Field.nullable`), `strict` stops, and `full` makes it optional. It
+    stays required with `add_columns`, and as an identifier column: Spark fails a batch with a null before it commits.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
@@ -133,7 +133,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     if any(d.stops for d in differences):
         problems = [_misfit(differences, stream, table, policy, where)]
     problems += [
-        DeclarationError(f"drops leave {shown(path)} of {target.name} without fields.", where=where, fix="drop it too.")
+        DeclarationError(f".drops() empties {shown(path)} of {target.name}.", where=where, fix="drop it too.")
         for path in _empty_structs(after)
     ]
     if problems:

@@ -8,7 +8,7 @@ from typing import Any
 
 from helios.model.flow import Stream
 from helios.model.step import Step
-from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term, refuse_pattern
+from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term, refuse_wildcard
 from helios.plan.native.rules import FLAT, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
 from helios.plan.typing.schema import Schema
@@ -85,7 +85,7 @@ class _Compiler:
 
     def __init__(self, columns: Columns) -> None:
         for name, _ in columns:
-            refuse_pattern(name)
+            refuse_wildcard(name)
         self.source_columns = self.columns = columns
         self.steps: list[Operation] = []
 
@@ -133,7 +133,7 @@ class _Compiler:
     def project(self, columns: Iterable[tuple[str, Term]]) -> None:
         projected = tuple(columns)
         for name, _ in projected:
-            refuse_pattern(name)
+            refuse_wildcard(name)
         self.steps.append(Project(projected))
         self.columns = tuple((name, term.kind) for name, term in projected)
 

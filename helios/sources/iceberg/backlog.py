@@ -15,7 +15,7 @@ from helios.sources.iceberg.offsets import TOUCHED_FILES, IcebergOffset
 from helios.sources.iceberg.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.positions import recorded
-from helios.table.readers import place_of
+from helios.table.readers import last_position
 from helios.table.refs import LEDGER, ancestors, translating_errors
 from helios.table.snapshots import Table
 
@@ -82,7 +82,7 @@ def _last_offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
-            offset = place_of(location, properties, index) if location else None
+            offset = last_position(location, properties, index) if location else None
         except HeliosError:
             continue
         if isinstance(offset, IcebergOffset):

@@ -205,7 +205,7 @@ class IcebergSource(Source):
         return replace(self, between_points=span, changed=Changes(_keys(call, keys)))
 
     def changes(self, keys: str | Iterable[str] | None = None) -> Self:
-        """Follows the table's row-level changes rather than its rows; columns and keys as in `changes_between`.
+        """With `.incremental()`, reads row-level changes rather than rows; columns and keys as in `changes_between`.
 
         The pipeline first delivers the rows of its starting state, as inserts.
         """

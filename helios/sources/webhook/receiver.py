@@ -185,7 +185,7 @@ class Receiver:
             self._wake.clear()
             while self._queue:
                 group, self._queue = self._queue, []
-                lines = [(delivery, line) for delivery, line, _ in group]
+                lines = [(delivery_id, line) for delivery_id, line, _ in group]
                 try:
                     await self._on_disk(partial(self._segments.append, lines))
                 except OSError as error:
@@ -199,12 +199,12 @@ class Receiver:
 
     def _settle(self, group: list[tuple[str, bytes, asyncio.Future[None]]], error: Exception | None) -> None:
         now = time.time()
-        for delivery, line, done in group:
+        for delivery_id, line, done in group:
             self._queued_bytes -= len(line)
-            self._pending.pop(delivery, None)
+            self._pending.pop(delivery_id, None)
             if error is None:
-                if delivery:
-                    self._known[delivery] = now
+                if delivery_id:
+                    self._known[delivery_id] = now
                 done.set_result(None)
             else:
                 done.set_exception(error)
@@ -220,7 +220,7 @@ class Receiver:
                 if time.monotonic() - forgot_at > min(60.0, self.endpoint.window):
                     forgot_at = time.monotonic()
                     oldest = time.time() - self.endpoint.window
-                    self._known = {delivery: at for delivery, at in self._known.items() if at >= oldest}
+                    self._known = {delivery_id: at for delivery_id, at in self._known.items() if at >= oldest}
                     await self._on_disk(self._segments.forget)
             except OSError as error:
                 self._refuse(_cause_of(error))
@@ -263,11 +263,11 @@ class Receiver:
         if self._full or self._queued_bytes > IN_FLIGHT:
             raise Refused(429, "too many deliveries wait; send it again later")
         body = await self._body(request)
-        delivery = self._delivery_id(request, body)
-        if len(delivery) > LONGEST_ID:
+        delivery_id = self._delivery_id(request, body)
+        if len(delivery_id) > LONGEST_ID:
             raise Refused(422, f"the delivery id has more than {LONGEST_ID} characters")
         body = verified(body, self.endpoint.schema, self.endpoint.extra, self.endpoint.fraction)
-        return await self._store(delivery, body)
+        return await self._store(delivery_id, body)
 
     async def _body(self, request: Request) -> bytes:
         largest = self.endpoint.largest
@@ -294,19 +294,19 @@ class Receiver:
             return request.headers.get("webhook-id") or request.headers.get("x-github-delivery") or ""
         return FORMS[self.endpoint.form](request.headers, body, self.endpoint.secrets, time.time())
 
-    async def _store(self, delivery: str, body: bytes) -> str:
+    async def _store(self, delivery_id: str, body: bytes) -> str:
         """Stores a delivery, and waits until it is durable. Another request with the same id may already store it."""
-        duplicate = self._known.get(delivery, -math.inf) > time.time() - self.endpoint.window
-        if delivery in self._pending:
-            await self._wait_until_durable(self._pending[delivery])
+        duplicate = self._known.get(delivery_id, -math.inf) > time.time() - self.endpoint.window
+        if delivery_id in self._pending:
+            await self._wait_until_durable(self._pending[delivery_id])
             duplicate = True
         elif not duplicate:
             done = asyncio.get_running_loop().create_future()
-            line = line_of(delivery, datetime.now(UTC), body, columns=self.endpoint.schema is not None)
-            self._queue.append((delivery, line, done))
+            line = line_of(delivery_id, datetime.now(UTC), body, columns=self.endpoint.schema is not None)
+            self._queue.append((delivery_id, line, done))
             self._queued_bytes += len(line)
-            if delivery:
-                self._pending[delivery] = done
+            if delivery_id:
+                self._pending[delivery_id] = done
             self._wake.set()
             await self._wait_until_durable(done)
         if duplicate:

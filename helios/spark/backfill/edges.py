@@ -147,8 +147,8 @@ class Edges:
             return
         raise InputError(
             f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile with the steps of its running "
-            "script, and the current script may put the rows of this batch into other slices; the slices before this "
-            "one are repaired.",
+            "script, and the current script may put the rows of this batch into other slices; the slices so far are "
+            "repaired.",
             where=self.plan.origin,
             fix="stop the pipeline, or restart it with the current script, and start the backfill again; or pass "
             f"{ROWS_STAY_OPTION} if the fixed script moves no row from one slice to another.",

@@ -65,8 +65,8 @@ def rolled_back_error(plan: Plan, source: str) -> InputError:
     """
     from_fix = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
-        f"{plan.pipeline} has continued with a new checkpoint after batches or replays that were rolled back: "
-        f"{source} still has their rows, which would come back; nothing was written.",
+        f"{plan.pipeline} has continued with a new checkpoint after batches or replays were rolled back: {source} "
+        "still has their rows, which would come back; nothing was written.",
         where=plan.origin,
         fix="repair commits that the table still has, other than the first one, with --commits"
         f"{from_fix if plan.write.mode.upsert is None else ''}.",
@@ -134,7 +134,8 @@ class LivePipeline:
         entries = tuple({key: entry[key] for key in REPEATED_FIELDS if key in entry} for entry in recorded)
         if committed <= record.batch:
             return LivePosition(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
-        # Only Spark's offset log has later batches, which changed nothing. With the current script they may have rows.
+        # Later batches changed nothing, so only Spark's offset log has them. From their input, the current script may
+        # produce rows.
         ends = tuple(self.checkpoint.offsets(committed))
         entries_at_ends = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
         return LivePosition(record, committed, ends, entries_at_ends)

@@ -128,7 +128,7 @@ class Rejects:
             return self._no_payloads()
         read = self._spark.read.option("versionAsOf", at) if at is not None else self._spark.read
         rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
-        unfinished = ReplayChecks(self._plan, self._spark, self._checkpoint, table).rows_of_unfinished_batch()
+        unfinished = ReplayChecks(self._plan, self._spark, self._checkpoint, table).unfinished_batch_condition()
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
         if of is not None:
             rows = rows.where(batch_condition(Record(checkpoint="", batch=of.batch or 0, position=of.position)))

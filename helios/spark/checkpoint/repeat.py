@@ -75,7 +75,7 @@ class Repeat:
         return self._numbers[table]
 
     def finish(self) -> None:
-        """Deletes the numbers, once all tables have the batch."""
+        """Deletes the numbers: all tables have the batch, or the repeat is given up."""
         self._checkpoint.files.delete(AGAIN)
 
     def _load(self) -> dict[str, Any] | None:

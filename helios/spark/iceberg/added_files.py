@@ -18,7 +18,7 @@ class AddedFiles:
 
     def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()
-        # Iceberg caches these lists in the snapshots. Python iterates over them only after a failed commit.
+        # The files are listed before the commit, since a failed commit deletes the manifests.
         self._lists = [
             added_files(table, snapshot)
             for snapshot in snapshots

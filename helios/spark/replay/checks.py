@@ -89,7 +89,7 @@ class ReplayChecks:
             rename_replay(table, state.pipeline.removesuffix(REPLAY), plan.pipeline)
         return replace(state, pipeline=pipeline)
 
-    def rows_of_unfinished_batch(self) -> str | None:
+    def unfinished_batch_condition(self) -> str | None:
         """The SQL condition for the rejected rows of a batch that the target lacks; None if it has all batches.
 
         These rows are not replayed: the next run repeats the batch, and rejects the rows again.

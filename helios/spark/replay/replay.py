@@ -263,7 +263,7 @@ class Replay:
         rows = self._rows(new)
         if rows is None:
             return new
-        if (unfinished := checks.rows_of_unfinished_batch()) is not None:
+        if (unfinished := checks.unfinished_batch_condition()) is not None:
             self._waiting = rows.where(unfinished).count()
             rows = rows.where(f"NOT ({unfinished})")
         notes.take(payloads.passing(rows))

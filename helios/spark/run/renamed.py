@@ -53,7 +53,7 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
 
 
 def rename_in_tables(
-    spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()
+    spark: SparkSession, plan: Plan, table: JavaTable, was: str, former_quarantines: Sequence[TableName] = ()
 ) -> None:
     """Renames a pipeline in its tables: in the records of replays, in its audit branch, and in its rejected rows.
 
@@ -62,10 +62,10 @@ def rename_in_tables(
         plan: The pipeline.
         table: Its target.
         was: Its former name.
-        former: Quarantines that earlier scripts named.
+        former_quarantines: Those that earlier scripts named.
     """
     current = plan.write.quarantine
-    rejected = [*([current] if current is not None else []), *former]
+    rejected = [*([current] if current is not None else []), *former_quarantines]
     for each in (table, *(load_table(spark, name) for name in rejected)):
         rename_replay(each, was, plan.pipeline)
     rename_audit(table, was, plan.pipeline)

@@ -20,7 +20,7 @@ class Runner:
     has ended. A pipeline that reads the target once starts when the writer has ended, too. But if the writer never
     ends, the reader starts after the writer's first batch, or when the writer runs if the table existed before.
 
-    If a pipeline fails, the others continue, unless `fail_fast`.
+    If a pipeline fails, the others continue, unless `fail_fast`. `siblings` are the names of the script's pipelines.
     """
 
     def __init__(

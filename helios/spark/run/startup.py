@@ -166,7 +166,7 @@ class StartupValidator:
     # validation
 
     def _check_other_pipelines(self, table: JavaTable | None) -> None:
-        """Rejects upserts that cannot share the table, and reports pipelines of the run that write the same rows."""
+        """Rejects upserts that cannot share the table, and notes pipelines of the run that write rows of its source."""
         needs_record = len(self.siblings) > 1 or self.plan.write.mode.upsert is not None
         record = self._last_record(table) if table is not None and needs_record else None
         if not self.full_refresh:

@@ -73,7 +73,7 @@ class AtomicMirrorSink(MirrorSink):
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
         if known.get(name.text) not in (None, str(table.uuid())):
             raise self._lost_error(name.text, "is not the same table as before")
-        self._refuse_others(name.text, table)
+        self._require_control_table(name.text, table)
         sink = TableSink(self._table_context, name, table, None)
         record = sink.last()
         if record is None or record.checkpoint != context.checkpoint_id:
@@ -93,7 +93,7 @@ class AtomicMirrorSink(MirrorSink):
             "the next batch writes its row.",
         )
 
-    def _refuse_others(self, name: str, table: JavaTable) -> None:
+    def _require_control_table(self, name: str, table: JavaTable) -> None:
         """Raises if the table with the control table's name is not a control table."""
         columns = tables.spark_schema(self.context.spark, table).names
         if not {"pipeline", "batch", "position", "tables"} <= set(columns):

@@ -84,9 +84,9 @@ class SinkContext:
         """
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
-        keys = self.keys if not self.replays else None
+        folder = self.keys if not self.replays else None
         return Ledger(
-            table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms, keys=keys
+            table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms, keys_folder=folder
         )
 
     def guard(

@@ -3,7 +3,7 @@
 Every batch is one Iceberg transaction. It changes the data, adds entries to the snapshot's summary (the stamps), and
 sets the record, which is a table property. The three are committed together or not at all. So the record alone proves
 whether a batch is committed, even after expiry and compaction. The transaction validates the snapshots since the
-look-up, and Iceberg repeats this in its retries (`SnapshotUpdate.validateWith`): a dead driver's late commit fails.
+look-up; Iceberg repeats this in its retries (`SnapshotUpdate.validateWith`): a replaced driver's late commit fails.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ledger:
         branch: The branch that it writes to; None for main.
         guard: Checks that the target still has its last batch; by default, the batch that the record names.
         upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
-        keys: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
+        keys_folder: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Ledger:
         *,
         guard: RollbackGuard | None = None,
         upserts: Mapping[str, object] | None = None,
-        keys: str | None = None,
+        keys_folder: str | None = None,
     ) -> None:
         self.table, self.branch = table, branch
         self.pipeline, self.checkpoint, self.steps = pipeline, checkpoint, steps
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head_at_look_up: JavaSnapshot | None = None  # the newest snapshot when a batch was last looked up
-        self._upserts, self._keys = upserts, keys
+        self._upserts, self._keys_folder = upserts, keys_folder
         self._last: Record | None = None  # the record when it was last loaded
 
     def head(self) -> JavaSnapshot | None:
@@ -182,8 +182,8 @@ class Ledger:
     def behind_error(self, record: Record) -> LedgerError:
         """The error for a checkpoint that is older than its target."""
         return LedgerError(
-            f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of {self.pipeline} "
-            "with another source position; nothing was written. A checkpoint restored from a backup looks like this.",
+            f"the checkpoint is behind its target: {self.table.name()} holds a batch {record.batch} of {self.pipeline} "
+            "that the checkpoint lacks; nothing was written. A checkpoint restored from a backup looks like this.",
             fix="restore the newest checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
         )
 
@@ -342,7 +342,7 @@ class Ledger:
             beside=self._last.beside if self._last is not None else (),
             formerly=self._last.formerly if self._last is not None else (),
             quarantines=self._last.quarantines if self._last is not None else (),
-            keys=self._keys,
+            keys=self._keys_folder,
             audited=self._last is not None and self._last.audited,
             rolled_back=self._last is not None and self._last.rolled_back,
         )

@@ -255,7 +255,7 @@ def test_a_known_reader_keeps_its_snapshots(table: Table, tmp_path: Path) -> Non
         (Reader("copy", f"file://{folder}", third), (third, fourth))
     ]
     assert done.held[0].reader.name == f"copy (file://{folder})"
-    assert done.held[0].reader.place == f"is at snapshot {third}"
+    assert done.held[0].reader.progress == f"is at snapshot {third}"
 
 
 def test_a_reader_of_several_sources_stands_by_their_order(table: Table, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_reader_of_a_table_that_was_empty_needs_all(table: Table, tmp_path: Pa
     checkpoint(known(tmp_path), start=[None], ends={0: lines})
     done = table.expire(FAR)
     assert (done.snapshots, len(done.held[0].snapshots)) == ((), 4)
-    assert done.held[0].reader.place == "has read nothing yet"
+    assert done.held[0].reader.progress == "has read nothing yet"
 
 
 def test_a_reader_without_any_place_needs_all(table: Table, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class JavaEnum(JavaObject, Protocol):
     def name(self) -> str: ...
 
 
-# collections; py4j lets Python iterate over them
+# collections
 
 
 class JavaIterator(JavaObject, Protocol[T_co]):
