@@ -143,9 +143,9 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     if checks is None or not tasks.size():
         return
     files = _Files(spark, table, checks, reading)
-    mapped = files.verify_counts(tasks)
-    if mapped and table.properties().get(ENCRYPTED) is None:  # only Iceberg's writers write encrypted files
-        files.verify_footers(mapped)
+    unchecked = files.verify_counts(tasks)
+    if unchecked and table.properties().get(ENCRYPTED) is None:  # only Iceberg's writers write encrypted files
+        files.verify_footers(unchecked)
 
 
 def verify_state(

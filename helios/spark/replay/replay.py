@@ -137,7 +137,7 @@ class Replay:
         """Replays the quarantine.
 
         Raises:
-            HeliosError: The rows cannot be replayed. Nothing is lost: another run resumes.
+            HeliosError: The rows cannot be replayed. Nothing is lost: the next replay resumes.
         """
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
