@@ -24,7 +24,7 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
         (lambda: Kafka.source("a", pattern="b"), r"needs topics, or else a pattern"),
         (lambda: Kafka.source("a,b"), r"topics are named by letters.*Fix: for several topics"),
         (lambda: Kafka.source(pattern="a("), r"is not a regular expression"),
-        (lambda: ORDERS.servers("broker"), r"servers\('broker'\): that is not the address of a broker"),
+        (lambda: ORDERS.servers("broker"), r"servers\('broker'\) needs the addresses of brokers"),
         (lambda: ORDERS.servers("a:99999"), r"is not the address"),
         (ORDERS.servers, r"is not the address"),
         (lambda: ORDERS.start("erliest"), r"Did you mean 'earliest'"),
