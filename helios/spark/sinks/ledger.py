@@ -48,7 +48,7 @@ class Ledger:
         branch: The branch that it writes to; None for main.
         guard: Checks that the target still has its last batch; by default, the batch that the record names.
         upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
-        keys: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
+        keys_folder: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Ledger:
         *,
         guard: RollbackGuard | None = None,
         upserts: Mapping[str, object] | None = None,
-        keys: str | None = None,
+        keys_folder: str | None = None,
     ) -> None:
         self.table, self.branch = table, branch
         self.pipeline, self.checkpoint, self.steps = pipeline, checkpoint, steps
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head_at_look_up: JavaSnapshot | None = None  # the newest snapshot when a batch was last looked up
-        self._upserts, self._keys = upserts, keys
+        self._upserts, self._keys_folder = upserts, keys_folder
         self._last: Record | None = None  # the record when it was last loaded
 
     def head(self) -> JavaSnapshot | None:
@@ -342,7 +342,7 @@ class Ledger:
             beside=self._last.beside if self._last is not None else (),
             formerly=self._last.formerly if self._last is not None else (),
             quarantines=self._last.quarantines if self._last is not None else (),
-            keys=self._keys,
+            keys=self._keys_folder,
             audited=self._last is not None and self._last.audited,
             rolled_back=self._last is not None and self._last.rolled_back,
         )
