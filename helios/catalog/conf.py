@@ -1,4 +1,4 @@
-"""Translates a catalog into settings of Spark, Hadoop and PyIceberg. Secrets are revealed only here."""
+"""Translates a catalog into settings of Spark, Hadoop and PyIceberg."""
 
 from __future__ import annotations
 

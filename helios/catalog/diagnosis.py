@@ -253,7 +253,7 @@ DIAGNOSES = (
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "the server at its address is not a catalog of this type",
-        "check the path of `uri`: it is the part before /v1",
+        "check `uri`: it ends before /v1",
         wrong_settings=True,
     ),
 )

@@ -155,7 +155,7 @@ def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
         return [entry for entry in entries() if entry.section in family.sections]
     text = " ".join(code_or_text.split())
     matching_entries = [entry for entry in entries() if entry.matches(text)]
-    # If no row matches the whole text, it may be a few words from an error.
+    # If no row matches the text, the text may be a few words of an error instead of a whole one.
     matching_entries = matching_entries or [
         entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)
     ]

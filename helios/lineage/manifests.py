@@ -97,7 +97,7 @@ class Manifests:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 
         self._table, self._io = table, table.iceberg.io
-        # With a name mapping, the table may have files of other writers, whose bounds may have another meaning.
+        # With a name mapping, the table may have files of other writers, whose bounds may be of another type.
         self._may_match: Callable[[DataFile], bool] = lambda file: True
         if table.iceberg.metadata.name_mapping() is None:
             self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=True).eval

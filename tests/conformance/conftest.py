@@ -26,7 +26,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.run.run import PipelineRun
-from helios.spark.run.upsert_keys import keys_of
+from helios.spark.run.upsert_keys import keys_folder_of
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
@@ -284,7 +284,7 @@ class Scene:
         context = SinkContext(plan=plan, spark=self.world.spark, checkpoint=checkpoint, checkpoint_id=identity.id)
         if plan.write.sink.routing is None:
             record = newest_record(self.table("a.t"), plan.write.pipelines, plan.write.sink.branch_name)
-            context = replace(context, keys=keys_of(context, identity.id, record))
+            context = replace(context, keys_folder=keys_folder_of(context, identity.id, record))
         if plan.write.sink.routing is not None:
             return Driver(RoutedSink(context))
         made = AuditedSink if plan.write.sink.audits else TableSink

@@ -133,7 +133,7 @@ def test_what_a_killed_receiver_has_left(world: Any) -> None:
 
 
 def test_what_a_receiver_keeps_open_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helios.sources.webhook.spark.reader.SEALED", 0.3)
+    monkeypatch.setattr("helios.sources.webhook.spark.reader.LONGEST_WAIT", 0.3)
     living = Segments(world.folder / "segments")
     living.open()
     living.append([_line(1)])

@@ -68,7 +68,7 @@ def parquet_columns(path: str) -> Schema | None:
 
 
 def missing_path(source: FilesSource) -> NotFound | None:
-    """The error for a local path that does not exist, since a run would stop at it; None if the path exists."""
+    """The error for a local path that does not exist, since a run would stop at it; None for any other path."""
     path = local(source.path)
     if path is None or matches(path):
         return None
@@ -87,7 +87,7 @@ def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
 
 
 def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
-    """The folder of a source, with its storage, if the path is on an object store; None for a local path."""
+    """The folder of a source, with its storage, if the path is on an object store; None for any other path."""
     kind, storage = kind_of(source.path), source.storage
     if isinstance(storage, str):
         storage = context.config.storage(storage, source.origin)

@@ -38,10 +38,10 @@ class Settled:
 
 
 def settle(source: IcebergSource, table: Table) -> Settled:
-    """Resolves the snapshots that a source reads.
+    """Resolves the snapshots that a source reads; for a followed source, those at its first start.
 
     Args:
-        source: The source. For a followed source, these are the snapshots at its first start.
+        source: The source.
         table: Its table.
 
     Raises:

@@ -209,7 +209,7 @@ def broker_addresses(given: Sequence[str]) -> tuple[str, ...]:
     wrong = next((address for address in addresses if not _is_broker(address)), None)
     if wrong is not None or not addresses:
         raise DeclarationError(
-            f"servers({repr(wrong) if addresses else ''}): that is not the address of a broker.",
+            f"servers({repr(wrong) if addresses else ''}) needs the addresses of brokers.",
             where=caller(),
             fix='write host:port, as in .servers("broker-1:9092", "broker-2:9092").',
         )

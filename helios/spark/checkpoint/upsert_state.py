@@ -312,18 +312,20 @@ class UpsertState:
         return f"{self.files.root}/{self.folder}/{name}"
 
 
-def locate_state(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
+def locate_state(
+    spark: SparkSession, checkpoint: Checkpoint, target: str, keys_folder: str | None
+) -> tuple[SmallFiles, str]:
     """The files of a state's parent folder, and the name of the state's folder within them.
 
     Args:
         spark: The session.
         checkpoint: The checkpoint of the state's pipeline.
         target: The table's name.
-        keys: The state's folder, as in the pipeline's record; None if the state is in the checkpoint.
+        keys_folder: The state's folder, as in the pipeline's record; None if the state is in the checkpoint.
     """
-    if keys is None:
+    if keys_folder is None:
         return checkpoint.files, f"{KEYS}/{file_name(target)}"
-    parent, _, folder = keys.rpartition("/")
+    parent, _, folder = keys_folder.rpartition("/")
     return small_files(spark, parent), folder
 
 

@@ -90,7 +90,7 @@ class Reading:
 
     Attributes:
         name: The table's name, for messages.
-        where: The line of the script, for messages.
+        where: The line of the source, for messages; None if no source reads the table.
         columns: The columns that are read; empty for all.
         by_bounds: Whether Iceberg selects files by column bounds, which it decodes as values of the table's types.
     """
@@ -143,9 +143,9 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     if checks is None or not tasks.size():
         return
     files = _Files(spark, table, checks, reading)
-    mapped = files.verify_counts(tasks)
-    if mapped and table.properties().get(ENCRYPTED) is None:  # only Iceberg's writers write encrypted files
-        files.verify_footers(mapped)
+    unchecked = files.verify_counts(tasks)
+    if unchecked and table.properties().get(ENCRYPTED) is None:  # only Iceberg's writers write encrypted files
+        files.verify_footers(unchecked)
 
 
 def verify_state(
@@ -299,6 +299,10 @@ class _Files:
             "replace the file by one without nulls.",
         )
 
+    @property
+    def _or_select(self) -> str:
+        return ", or read the other columns: .select(...)" if self._reading.where is not None else ""
+
     def _unreadable_error(self, location: str, leaf: Leaf, name: str) -> RunError:
         two_levels = leaf.unreadable == "levels"
         why = "as a list of two levels, which Iceberg does not read." if two_levels else no_codec(leaf.unreadable)
@@ -306,7 +310,7 @@ class _Files:
         return RunError(
             f"{self._reading.name}: the file {location} has the column {name} {why}",
             where=self._reading.where,
-            fix=f"replace the file by one that is written {how}, or read the other columns: .select(...).",
+            fix=f"replace the file by one that is written {how}{self._or_select}.",
         )
 
     def _type_error(self, location: str, leaf: Leaf, column: tuple[str, str]) -> RunError:
@@ -315,7 +319,7 @@ class _Files:
             f"{self._reading.name}: the file {location} has the column {name} as "
             f"{f'{leaf.physical} {leaf.annotation}'.rstrip()}, which Iceberg does not read as the table's {kind}.",
             where=self._reading.where,
-            fix=f"replace the file by one that has {name} as {kind}, or read the other columns: .select(...).",
+            fix=f"replace the file by one that has {name} as {kind}{self._or_select}.",
         )
 
 

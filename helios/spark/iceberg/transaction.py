@@ -320,7 +320,7 @@ class Transaction:
     def _without_manifest_merges(self) -> JavaTransaction:
         """The transaction. If other writers have committed meanwhile, it is a new one that merges no manifests.
 
-        Otherwise each try would merge some hundred manifests again, and another writer would always commit first.
+        With merges, each try would merge some hundred manifests again, and another writer would always commit first.
         """
         try:
             self.table.refresh()

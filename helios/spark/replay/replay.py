@@ -137,7 +137,7 @@ class Replay:
         """Replays the quarantine.
 
         Raises:
-            HeliosError: The rows cannot be replayed. Nothing is lost: another run resumes.
+            HeliosError: The rows cannot be replayed. Nothing is lost: the next replay resumes.
         """
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
@@ -387,8 +387,8 @@ class Replay:
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         loaded = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
         records = [record for record in loaded if record is not None]
-        keys = next((record.keys for record in records), None)
-        sink.context = replace(sink.context, keys=keys)
+        keys_folder = next((record.keys for record in records), None)
+        sink.context = replace(sink.context, keys_folder=keys_folder)
         sink.shared_keys = SharedKeys(sink.context, sink.name, sink.branch)
         state = replace(sink.context, checkpoint=checkpoint).upsert_state(sink.name, sink.branch)
         for record in records:

@@ -56,7 +56,8 @@ class Outage:
     def message(self, where: str, reason: str, choice: ReplicaChoice) -> str:
         """The message of the `waiting` event."""
         replica = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
-        return f"{where} has been away since {self._began_at} ({reason}); trying again for {self.limit:g} s{replica}"
+        since = f"{where} has been away since {self._began_at} ({reason})"
+        return f"{since}; retrying for {self.limit:g} s from then{replica}"
 
     def limit_error(self, plan: Plan, where: str, reason: str) -> RunError:
         """The error of a run whose limit is reached."""

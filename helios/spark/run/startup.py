@@ -42,7 +42,7 @@ from helios.spark.run.other_writers import (
 )
 from helios.spark.run.quarantines import former_names, quarantines
 from helios.spark.run.renamed import move_checkpoint, retarget
-from helios.spark.run.upsert_keys import drop_former, keys_of, take_over, upsert_state
+from helios.spark.run.upsert_keys import drop_former, keys_folder_of, take_over, upsert_state
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
@@ -172,8 +172,8 @@ class StartupValidator:
         if not self.full_refresh:
             own = None
             if record is not None:
-                keys = keys_of(self.context, "" if self.new_checkpoint else record.checkpoint, record)
-                own = upserts_of(record)._replace(shares=keys is not None)
+                folder = keys_folder_of(self.context, "" if self.new_checkpoint else record.checkpoint, record)
+                own = upserts_of(record)._replace(shares=folder is not None)
             refuse_upserts_of_others(self.plan, table, own, self.beside, self.siblings.values())
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
             self.context.observer.noted(note)
@@ -288,8 +288,10 @@ class StartupValidator:
             # This comes before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
         self.checkpoint.keep_plan(self.compiled)
-        former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
-        context = replace(self.context, lease=lease, checkpoint_id=identity.id, former_quarantines=former, keys=keys)
+        former, folder = former_names(plan, old), keys_folder_of(self.context, identity.id, old)
+        context = replace(
+            self.context, lease=lease, checkpoint_id=identity.id, former_quarantines=former, keys_folder=folder
+        )
         last = max(self.checkpoint.batches("offsets"), default=-1)
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
@@ -298,7 +300,7 @@ class StartupValidator:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
             return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
-        claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
+        claim = replace(first_claim(plan, identity, old, self.beside), keys=folder)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Inputs that were rolled back do not count. The stored record shows them; `old` may name the branch's head.
             kept = AppendLedger(context, table, plan.write.table, self.branch).without_rolled_back(
@@ -351,9 +353,9 @@ class StartupValidator:
                 refuse_rows_of_others(self.context, table)
                 steps = self.plan.fingerprint
                 claim = first_claim(self.plan, identity, record, self.beside)
-                keys = keys_of(self.context, identity.id, None)
+                folder = keys_folder_of(self.context, identity.id, None)
                 claim = replace(claim, position=None, appended=None, rolled_back=False)
-                claim = replace(claim, steps=steps, start=start, keys=keys)
+                claim = replace(claim, steps=steps, start=start, keys=folder)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):

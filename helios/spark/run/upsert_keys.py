@@ -11,7 +11,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.table.ledger import Record
 
 
-def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
+def keys_folder_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
     """The folder of the upsert state of a pipeline; None if the state is in the checkpoint, or the pipeline has none.
 
     A pipeline that began with the state in its checkpoint keeps it there until it gets a new checkpoint.
@@ -43,14 +43,14 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
         checkpoint: The id of the new checkpoint.
         record: Its record in the target; None if it has no record.
     """
-    keys = keys_of(context, checkpoint, None)
-    former, state = upsert_state(context, record), _state(context, keys)
+    folder = keys_folder_of(context, checkpoint, None)
+    former, state = upsert_state(context, record), _state(context, folder)
     if record is not None and not former.has_keys:
         # A record that was read from the stamps of a snapshot does not name the folder.
-        former = _state(context, keys_of(context, record.checkpoint, None))
+        former = _state(context, keys_folder_of(context, record.checkpoint, None))
     if former.path("") == state.path(""):
         return  # the state stays in the checkpoint
-    if keys is None:
+    if folder is None:
         state.files.delete(state.folder)
     state.take_over(context.spark, former, record.batch if record is not None else -1)
 
@@ -71,10 +71,12 @@ def drop_former(
         return
     if replaced.keys is not None and any(other.keys == replaced.keys for other in others):
         return
-    former, state = upsert_state(context, replaced), _state(context, context.keys)
+    former, state = upsert_state(context, replaced), _state(context, context.keys_folder)
     if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.has_keys:
         state.discard_former(former)
 
 
-def _state(context: SinkContext, keys: str | None) -> UpsertState:
-    return replace(context, keys=keys).upsert_state(context.plan.write.table, context.plan.write.sink.branch_name)
+def _state(context: SinkContext, folder: str | None) -> UpsertState:
+    return replace(context, keys_folder=folder).upsert_state(
+        context.plan.write.table, context.plan.write.sink.branch_name
+    )

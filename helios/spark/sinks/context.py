@@ -43,7 +43,7 @@ class SinkContext:
             None if they work row by row.
         replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named, and that may have rows of the pipeline.
-        keys: The folder of the pipeline's upsert state; None if the state is in the checkpoint, or there is none.
+        keys_folder: The folder of the pipeline's upsert state; None if there is no state, or it is in the checkpoint.
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class SinkContext:
     combines: Combines = lambda: "they were not checked"
     replays: bool = False
     former_quarantines: Sequence[TableName] = ()
-    keys: str | None = None
+    keys_folder: str | None = None
 
     def verify(self) -> None:
         """Raises if the lease was lost."""
@@ -84,9 +84,16 @@ class SinkContext:
         """
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
-        folder = self.keys if not self.replays else None
+        keys_folder = self.keys_folder if not self.replays else None
         return Ledger(
-            table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms, keys_folder=folder
+            table,
+            self.plan.pipeline,
+            self.checkpoint_id,
+            steps,
+            branch,
+            guard=guard,
+            upserts=terms,
+            keys_folder=keys_folder,
         )
 
     def guard(
@@ -158,7 +165,7 @@ class SinkContext:
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
         target = f"{name.text}@{branch}" if branch else name.text
-        files, folder = locate_state(self.spark, self.checkpoint, target, self.keys)
+        files, folder = locate_state(self.spark, self.checkpoint, target, self.keys_folder)
         has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
         return UpsertState(files, folder, self.remember_seconds, has_replay)
 

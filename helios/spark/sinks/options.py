@@ -59,7 +59,7 @@ class CommitOptions:
     """How a batch is committed.
 
     Attributes:
-        stamps: The user's own entries of the snapshot summary.
+        stamps: Further entries of the snapshot summary, such as the user's.
         sources: The sources as JSON values, with `kind`, `name` and `uuid`.
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.

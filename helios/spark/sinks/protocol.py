@@ -58,7 +58,7 @@ class Staged:
         write: Writes the batch into its table; None if there are `parts`, or nothing to write.
         parts: The parts of the batch, one per table, if the sink has several tables.
         adds: Whether the batch adds rows; False if it only removes rows.
-        rejects: Whether the quarantine has rows of the batch. Then the batch is committed even if it has no other rows.
+        has_rejects: Whether the quarantine has rows of the batch. Then the batch is committed even without other rows.
     """
 
     batch: Batch
@@ -66,7 +66,7 @@ class Staged:
     write: Write | None = None
     parts: Sequence[Part] = ()
     adds: bool = True
-    rejects: bool = False
+    has_rejects: bool = False
 
 
 class Part(Protocol):

@@ -49,7 +49,7 @@ class SharedKeys:
         self._context = context
         self._name = name
         self._branch = branch
-        self._terms = upsert_terms(context.plan) if context.keys is not None else None
+        self._terms = upsert_terms(context.plan) if context.keys_folder is not None else None
 
     def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
         """The newest row of each key in all these states, as of the batches that a table has; None if all are empty.
@@ -115,7 +115,10 @@ class SharedKeys:
         if self._terms is None:
             return
         for name, record in other_records(known_records(table), self._context.plan).items():
-            other_state = record.keys not in (None, self._context.keys)  # a pipeline and its replays share one state
+            other_state = record.keys not in (
+                None,
+                self._context.keys_folder,
+            )  # a pipeline and its replays share one state
             if other_state and record.branch == self._branch and shares_keys(self._terms, record.upserts):
                 yield name, record
 

@@ -83,7 +83,7 @@ class TableSink:
 
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        rejects, streaming = False, self.context.plan.streaming
+        has_rejects, streaming = False, self.context.plan.streaming
         if batch.replayed and streaming:
             for quarantine in self.context.former_quarantines:
                 QuarantineSink(self.context, quarantine).withdraw(batch)
@@ -93,9 +93,9 @@ class TableSink:
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             # A batch with rejected rows is committed even if it has no other rows. A batch pipeline does not need this:
             # its quarantine records which inputs were processed.
-            rejects = self._quarantine.holds and streaming
+            has_rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
-            yield Staged(batch, rows, write, rejects=rejects)
+            yield Staged(batch, rows, write, has_rejects=has_rejects)
 
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch[Mode]:
         plan = self.context.plan
@@ -156,8 +156,8 @@ class TableSink:
     def options(self, staged: Staged) -> CommitOptions:
         """The options for the commit of a batch."""
         options = self.context.options()
-        commits_empty = options.commits_empty or staged.rejects
-        saved = self.upsert_state.saved if self.context.keys is not None else None
+        commits_empty = options.commits_empty or staged.has_rejects
+        saved = self.upsert_state.saved if self.context.keys_folder is not None else None
         if saved is None:
             return replace(options, commits_empty=commits_empty)
         # Other pipelines read this upsert state up to the last committed batch, so even a batch that only adds to the

@@ -67,7 +67,7 @@ BINLOGS = ("mysql", "mariadb")
 def events(records: DataFrame) -> DataFrame:
     """Records with their envelope, their key and the `schema` part of the envelope; tombstones are left out.
 
-    If a record has no envelope, `NOT_A_CHANGE` has the reason.
+    If the value of a record is not one JSON object, `NOT_A_CHANGE` has the reason.
     """
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])

@@ -265,7 +265,7 @@ def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
 
 
 def _verdict(bad_conditions: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
-    """The text of a bad row, and the reasons why it is bad; nulls for a good row."""
+    """The text of a bad row, null for a good row; and the reasons why it is bad."""
     null = F.lit(None).cast("string")
     if not bad_conditions:
         return null, null

@@ -37,7 +37,7 @@ SKIP_NO_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 """The options of every read: no file is skipped, whatever the conf of the session says."""
 
 PLAIN = "__helios_plain"
-"""The column with the row of a plain line, as a struct; null for any other line."""
+"""The column with the row of a plain line (see `helios.native.lines`), as a struct; null for any other line."""
 
 ROW = "row"
 """The field with the row, in a struct of the row and the `LINE_RESULT`."""

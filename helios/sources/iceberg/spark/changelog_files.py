@@ -85,8 +85,8 @@ class TouchedFiles:
 
     Attributes:
         appended: The files of appending commits; all of their rows are new.
-        rewritten: The files that each other commit touched, as they were before and after it; such a commit may carry
-            rows over unchanged.
+        rewritten: The files that the remaining commits touched, as they were before and after each of these commits,
+            which may carry rows over unchanged.
 
     Raises:
         InputError: The table has equality deletes, or position deletes without lineage or keys.
@@ -107,7 +107,7 @@ class TouchedFiles:
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
-        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # the latter is an empty range
+        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # an empty range if none changes
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
         for i, commit in enumerate(commits):

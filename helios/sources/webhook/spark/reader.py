@@ -29,7 +29,7 @@ from helios.table.positions import Position, Span
 READER = ".reader"
 """The file in the folder of segments that names the only pipeline which may read them."""
 
-SEALED = 8.0
+LONGEST_WAIT = 8.0
 """Seconds that a run with `--once` waits for a receiver to seal its segments; a receiver does so within 5 seconds."""
 
 
@@ -78,7 +78,7 @@ class WebhookReader(FilesReader):
     @override
     def freeze(self) -> None:
         """Lists the segments. Before that, waits until the segments that have acknowledged deliveries are sealed."""
-        unsealed_before, deadline = set(unsealed(self._folder)), time.monotonic() + SEALED
+        unsealed_before, deadline = set(unsealed(self._folder)), time.monotonic() + LONGEST_WAIT
         while not self._recover() and unsealed_before & set(unsealed(self._folder)) and time.monotonic() < deadline:
             time.sleep(0.1)
         super().freeze()
