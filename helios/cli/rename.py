@@ -8,7 +8,7 @@ import click
 
 from helios.cli import options, output
 from helios.cli.session import spark_session
-from helios.errors import InputError
+from helios.errors import DeclarationError, InputError
 
 
 @click.command()
@@ -41,7 +41,9 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     if not catalog.exists(before.within) and not catalog.exists(after.within):
         catalog.load(before.within)  # raises an error that names the nearest table
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-    others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
+    # A table with a name that Helios refuses is read and written by no pipeline.
+    identifiers = [Identifier.parse(f"{catalog.name}.{name}") for name in names if _is_table_name(name)]
+    others = [resolve(identifier, None, {}, config, caller()) for identifier in identifiers]
     with spark_session(config, before) as spark:
         from helios.spark.run.rename_table import rename as run_rename
 
@@ -57,3 +59,13 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     for name in result.quarantines:
         click.echo(f"rejected rows in {name} have the new name.")
     click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")
+
+
+def _is_table_name(name: str) -> bool:
+    from helios.model.values import Identifier
+
+    try:
+        Identifier.parse(f"catalog.{name}")
+    except DeclarationError:
+        return False
+    return True

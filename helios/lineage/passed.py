@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,10 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
     return by_source, None
 
 
+_NAMED = re.compile(r"`?\w+`?|.*\sAS\s+`?\w+`?", re.IGNORECASE | re.DOTALL)
+"""A part of a select whose name in the result is certain: a column, or an expression with AS."""
+
+
 def _same(parts: list[str], column: str) -> str | None:
     return column
 
@@ -89,14 +94,18 @@ def _selected(parts: list[str], column: str) -> str | None:
         if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`").lower() == column.lower():
             source = " ".join(words[:-2]).strip("`")
             return source if source.isidentifier() else None
-    return column if "*" in parts else None
+    others = [part for part in parts if part != "*" and not _NAMED.fullmatch(part)]
+    return column if "*" in parts and not others else None  # another part may have this name
 
 
 def _renamed(parts: list[str], column: str) -> str | None:
-    names = {new.lower(): old for old, new in (part.split(" -> ") for part in parts if " -> " in part)}
-    # After the step, no column has the old name of a renamed column.
-    old_names = {old.lower() for old in names.values()}
-    return names.get(column.lower(), None if column.lower() in old_names else column)
+    # Spark applies the renames in order: a later one sees the new names.
+    for old, new in reversed([part.split(" -> ") for part in parts if " -> " in part]):
+        if new.lower() == column.lower():
+            column = old
+        elif old.lower() == column.lower():
+            return None  # after the step, no column has the old name
+    return column
 
 
 def _exploded(parts: list[str], column: str) -> str | None:

@@ -301,6 +301,8 @@ class Receiver:
             await self._wait_until_durable(self._pending[delivery_id])
             duplicate = True
         elif not duplicate:
+            if self._disk_problem or self._stopping:  # since the request began
+                raise Refused(503, "the receiver cannot write; send it again later")
             done = asyncio.get_running_loop().create_future()
             line = line_of(delivery_id, datetime.now(UTC), body, columns=self.endpoint.schema is not None)
             self._queue.append((delivery_id, line, done))

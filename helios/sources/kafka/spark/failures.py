@@ -6,6 +6,7 @@ import re
 
 from helios.errors import HeliosError, RunError
 from helios.plan.nodes import Plan
+from helios.sources.kafka.declare import KafkaSource
 from helios.spark.iceberg.bad_rows import bad_row, row_in
 from helios.spark.jvm.errors import REGISTRY
 
@@ -42,6 +43,8 @@ def _refused_by_registry(error: BaseException, plan: Plan) -> RunError | None:
     if not separator:
         return None
     message = after.splitlines()[0].split(" SQLSTATE:")[0]
-    where = next((read.source.origin for read in plan.reads if read.source.addresses), plan.origin)
+    sources = [read.source for read in plan.reads if isinstance(read.source, KafkaSource)]
+    of_registry = [s for s in sources if s.values.registry is not None and s.values.registry.url in message]
+    where = of_registry[0].origin if of_registry else plan.origin
     fix = "check registry=, and give registry_login=(name, password) of a user who may read."
     return RunError(f"{message.rstrip('.')}.", where=where, fix=fix)

@@ -80,6 +80,8 @@ def _in_utc(value: object) -> object:
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):
+        if not hasattr(value, "__fields__"):  # Row(1, 2)
+            return Row(*map(_in_utc, value))
         return Row(**{name: _in_utc(field) for name, field in value.asDict().items()})
     if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
         return value._make(map(_in_utc, value))
