@@ -93,7 +93,7 @@ class Folder:
             raise self._unreadable(error) from error
 
     def content(self, name: str) -> IO[bytes]:
-        """Opens a file at its beginning. A file whose name says that it is compressed is decompressed meanwhile.
+        """Opens a file at its beginning. If its name says that it is compressed, reading decompresses it.
 
         Raises:
             RunError: The file is missing, or the storage cannot be read.

@@ -124,7 +124,7 @@ class Range:
 
 
 class RecordsLost(LedgerError):
-    """Records were deleted before they were read, or another topic has replaced a topic."""
+    """Records of a topic are gone, or the topic itself."""
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
@@ -190,7 +190,7 @@ def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if deleted:
         first = deleted[0]
         earliest = logs[first.topic].earliest[first.partition]
-        more = f", and others in {len(deleted) - 1} more partitions" if len(deleted) > 1 else ""
+        more = f"; partitions with deleted records: {len(deleted)}" if len(deleted) > 1 else ""
         raise RecordsLost(
             f"{earliest - first.start:,} records of {first.topic}, partition {first.partition}, were deleted before "
             f"they were read: its oldest offset is {earliest}, and the next to read is {first.start}{more}.",

@@ -310,7 +310,7 @@ class Checkpoint:
                 raise ValueError("not an entry of a commit log")
         except ValueError as error:
             raise CheckpointError(
-                f"{self.location}/commits/{batch} is damaged ({error}): Spark's note that batch {batch} is finished.",
+                f"{self.location}/commits/{batch} is damaged ({error}). It says that batch {batch} is finished.",
                 fix=f"delete the file, and .{batch}.crc beside it if there is one: Helios then looks batch {batch} up "
                 "in the target, and does not write it again if the target has it.",
             ) from error
@@ -367,9 +367,8 @@ class Checkpoint:
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
         """The pins of the joined sources that a batch reads; None if none are recorded for the batch.
 
-        Source N of the plan has the key "N" and the id of its snapshot, which is None for an empty table, and the key
-        "name of N". A source without snapshots has the key "state of N", and the JSON of the entry that identifies its
-        content.
+        For source N of the plan, the key "N" has the id of its snapshot (None for an empty table), and "name of N" its
+        name. For a source without snapshots, "state of N" has the JSON of the entry that identifies its content.
         """
         pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json")
         return pins

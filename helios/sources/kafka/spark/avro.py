@@ -89,7 +89,7 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
     """
     if registry.subject is None and not topics:
         raise InputError(
-            "no topic matches the pattern, so its schema is unknown.",
+            "no topic matches the pattern, so the schema is unknown.",
             where=where,
             fix='create a topic, or declare value("avro", schema=...).',
         )
