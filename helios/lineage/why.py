@@ -189,7 +189,7 @@ class _Question:
         explained = {row.place for row in first}
         for row, key, rejected_rows in zip(first, keys, self._rejected(keys), strict=True):
             unknown = Version(row, Origin(unknown="too many rows are equal to it"))
-            version = walk.state.get(row.place, unknown) if walk is not None else unknown
+            version = walk.current.get(row.place, unknown) if walk is not None else unknown
             others = [
                 other
                 for other in by_key.get(self._key_of(row), ())
