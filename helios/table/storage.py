@@ -145,10 +145,13 @@ class Folder:
 
     def _unreadable(self, error: Exception) -> RunError:
         owner = f" of {self._owner}" if self._owner else ""
+        remedy = "check that the storage can be reached from here"
+        if isinstance(error, ImportError):
+            remedy = "install the missing package"
         otherwise = f", or remove {self._owner} from the configuration" if self._owner else ""
         return RunError(
             f"{self.location}{owner} cannot be read: {' '.join(str(error).split())}.",
-            fix=f"check that the storage can be reached from here{otherwise}.",
+            fix=f"{remedy}{otherwise}.",
         )
 
 

@@ -171,7 +171,8 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         if log is None:
             raise RecordsLost(
                 f"the topic {name} is gone.",
-                fix="create the topic again under another name, or remove it from the source and run under a new name.",
+                fix="create the topic again or remove it from the source, then run under a new name, or refill the "
+                "target with `helios run --full-refresh`.",
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(
