@@ -143,7 +143,7 @@ def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
 def _note_changed_steps(plan: Plan) -> None:
     """Prints a note for each step that has changed since the pipeline's last run.
 
-    A pipeline that is still running with the old steps computes new rows with these steps until it is restarted.
+    A pipeline that is still running computes new rows with the old steps until it is restarted.
     """
     from helios.plan.changed import changed
 

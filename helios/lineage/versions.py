@@ -113,7 +113,7 @@ class Walk:
         start: The oldest snapshot that was read; None if there is none.
         cut: Whether the limits excluded older snapshots of main.
         versions: All versions, oldest first.
-        state: The versions that the newest snapshot has, by place.
+        current: The versions that the newest snapshot has, by place.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Walk:
         self.start = known[history[0][0]] if history else None
         self.cut = len(history) < len(main)
         self.versions: list[Version] = []
-        self.state: dict[Place, Version] = {}
+        self.current: dict[Place, Version] = {}
         for index, (snapshot, files) in enumerate(history):
             if index == 0:
                 self._begin(files)
@@ -159,8 +159,8 @@ class Walk:
     def _begin(self, files: Files) -> None:
         for place, row in self._rows.live(files).items():
             entry = files.data[place.file]
-            self.state[place] = Version(row, self._by_lineage(row) or self._by_file(entry))
-        self.versions += self.state.values()
+            self.current[place] = Version(row, self._by_lineage(row) or self._by_file(entry))
+        self.versions += self.current.values()
 
     def _by_lineage(self, row: Row) -> Origin | None:
         """The commit that last wrote a row, by the row's sequence number; None for a row without one."""
@@ -189,17 +189,17 @@ class Walk:
 
     def _step(self, node: Node, live: Mapping[Place, Row]) -> None:
         """Compares the rows of a snapshot with those of the snapshot before it."""
-        gone = [version for place, version in self.state.items() if place not in live]
-        new = [row for place, row in live.items() if place not in self.state]
-        state = {place: version for place, version in self.state.items() if place in live}
-        written = self._match_by_lineage(node, new, gone, state)
-        written = self._match_by_content(node, written, gone, state)
+        gone = [version for place, version in self.current.items() if place not in live]
+        new = [row for place, row in live.items() if place not in self.current]
+        current = {place: version for place, version in self.current.items() if place in live}
+        written = self._match_by_lineage(node, new, gone, current)
+        written = self._match_by_content(node, written, gone, current)
         for row in written:
-            state[row.place] = Version(row, self._written_by(node, row))
-            self.versions.append(state[row.place])
+            current[row.place] = Version(row, self._written_by(node, row))
+            self.versions.append(current[row.place])
         for version in gone:
             version.removed = node.id
-        self.state = state
+        self.current = current
 
     def _written_by(self, node: Node, row: Row) -> Origin:
         """The commit of a row that the snapshot before `node` does not have."""
@@ -210,9 +210,9 @@ class Walk:
         return Origin((node.id,))
 
     def _match_by_lineage(
-        self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
+        self, node: Node, new: list[Row], gone: list[Version], current: dict[Place, Version]
     ) -> list[Row]:
-        """Moves versions from `gone` to `state` if a new row has the same lineage. Returns the unmatched new rows."""
+        """Moves versions from `gone` to `current` if a new row has the same lineage. Returns the unmatched new rows."""
         unmatched = []
         by_lineage = {
             (version.row.id, version.row.updated): version for version in gone if version.row.updated is not None
@@ -225,13 +225,13 @@ class Walk:
             gone.remove(version)
             version.moved.append(node.id)
             version.row = row
-            state[row.place] = version
+            current[row.place] = version
         return unmatched
 
     def _match_by_content(
-        self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
+        self, node: Node, new: list[Row], gone: list[Version], current: dict[Place, Version]
     ) -> list[Row]:
-        """Moves versions from `gone` to `state` if a new row has the same values. Returns the unmatched new rows.
+        """Moves versions from `gone` to `current` if a new row has the same values. Returns the unmatched new rows.
 
         Rows with a lineage are matched only in a compaction.
         """
@@ -257,7 +257,7 @@ class Walk:
             version.moved.append(node.id)
             if not only_moves:
                 version.maybe_rewritten.append(node.id)
-            state[row.place] = version
+            current[row.place] = version
         return unmatched
 
 

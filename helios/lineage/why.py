@@ -189,7 +189,7 @@ class _Question:
         explained = {row.place for row in first}
         for row, key, rejected_rows in zip(first, keys, self._rejected(keys), strict=True):
             unknown = Version(row, Origin(unknown="too many rows are equal to it"))
-            version = walk.state.get(row.place, unknown) if walk is not None else unknown
+            version = walk.current.get(row.place, unknown) if walk is not None else unknown
             others = [
                 other
                 for other in by_key.get(self._key_of(row), ())
@@ -206,7 +206,7 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of the keys' rows, or of equal rows alone if those are too many; None if these are, too."""
+        """The history of the keys' rows; if they are too many, that of equal rows; if these are too many, None."""
         answer = self._answer
         if answer.key:
             try:
@@ -242,8 +242,8 @@ class _Question:
         allowed = set(comparable(schema))
         for key_from, names in candidates:
             # The exact name first: a table may have both `A` and `a`.
-            exact = [columns.get(name, columns.get(name.lower())) for name in names]
-            key = tuple(name for name in exact if name is not None)
+            found = [columns.get(name, columns.get(name.lower())) for name in names]
+            key = tuple(name for name in found if name is not None)
             if key and len(key) == len(names) and set(key) <= allowed:
                 answer.key, answer.key_from = key, key_from
                 return

@@ -153,7 +153,7 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     """Parses dates and times with Arrow. Times without a zone are in UTC, as in the session.
 
-    Arrow also accepts forms that are not plain. If all texts have the same zone or none, their lengths show the form.
+    Arrow also accepts other forms. If all texts end with Z, or none has a zone, their lengths show the form.
     """
     import polars as pl
     import pyarrow as pa

@@ -20,7 +20,7 @@ DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
 """A date, with or without a time of day, as Spark casts it from text: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
 CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
-"""The time of day after a date; empty, too. Spark accepts a time zone only after seconds."""
+"""The time of day after a date, or nothing. Spark accepts a time zone only after seconds."""
 TIME = re.compile(r"T?\d{1,2}:.*")
 """A time of day without a date; Spark adds the date of today."""
 SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
@@ -50,7 +50,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
         >>> refuse_values(parse_one("day >= '2026-02-30'", dialect="spark"), {"day": "date"}, "--where")
         Traceback (most recent call last):
         ...
-        helios.errors.InputError: --where: '2026-02-30' is not a date, which day is. Fix: write day >= '2026-01-05'.
+        helios.errors.InputError: --where, day: '2026-02-30' is not a date. Fix: write day >= '2026-01-05'.
     """
     for comparison, column, value in _comparisons(parsed):
         kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
@@ -58,7 +58,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
         if kind and (why := misfit(kind, sign + value.this, is_text=value.is_string)):
             shown = sign + value.sql("spark")
             raise InputError(
-                f"{option}: {shown} is {why}, which {column.name} is.",
+                f"{option}, {column.name}: {shown} is {why}.",
                 fix=_fix(comparison, column, value, kind),
             )
 

@@ -39,8 +39,8 @@ def text_of(first: str, lines: Iterable[tuple[str, str]]) -> str:
 
 MIRROR_CHANGES = {
     "fail": "",
-    "keep": ", keeping what its log does not change",
-    "snapshot": ", awaiting a snapshot for what its log does not change",
+    "keep": ", continuing when the log does not follow a change of columns",
+    "snapshot": ", awaiting a snapshot when the log does not follow a change of columns",
 }
 """For each `.on_schema_change` of a mirror, the end of the mirror's line."""
 
@@ -207,7 +207,7 @@ def _existence(write: WritePlan) -> str:
 def _format(write: WritePlan) -> str:
     shown = show_format(write.format_version)
     if write.sink.many_tables:
-        return f"new ones of {shown}"
+        return f"new tables of {shown}"
     declared = write.iceberg.format
     if write.exists and declared not in (None, write.format_version):
         return f"{shown} (.format_version({declared}) is for new tables)"

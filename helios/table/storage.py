@@ -93,7 +93,7 @@ class Folder:
             raise self._unreadable(error) from error
 
     def content(self, name: str) -> IO[bytes]:
-        """Opens a file at its beginning. A file whose name says that it is compressed is decompressed meanwhile.
+        """Opens a file at its beginning. If its name says that it is compressed, reading decompresses it.
 
         Raises:
             RunError: The file is missing, or the storage cannot be read.
@@ -145,10 +145,13 @@ class Folder:
 
     def _unreadable(self, error: Exception) -> RunError:
         owner = f" of {self._owner}" if self._owner else ""
+        remedy = "check that the storage can be reached from here"
+        if isinstance(error, ImportError):
+            remedy = "install the missing package"
         otherwise = f", or remove {self._owner} from the configuration" if self._owner else ""
         return RunError(
             f"{self.location}{owner} cannot be read: {' '.join(str(error).split())}.",
-            fix=f"check that the storage can be reached from here{otherwise}.",
+            fix=f"{remedy}{otherwise}.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Casts values of a test to Spark SQL types. Floats and doubles may lose digits; other types refuse such values."""
+"""Casts values of a test to Spark SQL types. Only floats and doubles may lose digits."""
 
 from __future__ import annotations
 

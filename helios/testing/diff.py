@@ -58,6 +58,7 @@ WAY_WORDS = Words(
     extra="only in this way",
     counts="{0} times in this way, {1} in the first",
 )
+"""The words of `helios.testing.invariant`, which runs a pipeline in several ways."""
 
 
 def difference(

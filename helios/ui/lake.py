@@ -119,7 +119,7 @@ class Lake:
             self._thread.join(5)
 
     def add_open_pages(self, count: int) -> None:
-        """Adds `count` to the number of open pages; it is negative when pages close."""
+        """Adds to the number of open pages; `count` is negative when pages close."""
         with self._lock:
             self._pages += count
         if count > 0:

@@ -197,7 +197,7 @@ def _column_problem(column: Node, scope: Scope, schema: Schema) -> str | None:
     if kind is None and len(parts) == 2 and parts[0].lower() in scope.qualifiers and parts[1].lower() not in _METADATA:
         return f"no column {parts[1]!r} in {parts[0]!r}. {near_miss(parts[1], schema.names)}"
     if kind is None and parts[0].lower() == SPARK_METADATA and SPARK_METADATA not in scope.qualifiers:
-        return "no column '_metadata': Helios reads files by itself. .with_metadata('_file') stores each row's path."
+        return "no column '_metadata': Helios has its own file readers. .with_metadata('_file') stores each row's file."
     if kind is None:
         # A dotted name may begin with a table, an alias or a metadata column.
         if rest or _may_be_no_column(column):

@@ -71,7 +71,7 @@ string_agg struct substr substring timestampadd timestampdiff trim try_cast
 """
 
 GRAMMAR = frozenset(_GRAMMAR.split())
-"""The names of calls that are part of the grammar of Spark's parser, and that SHOW SYSTEM FUNCTIONS may not list."""
+"""The names of calls that are part of the grammar of Spark's parser; SHOW SYSTEM FUNCTIONS does not list them all."""
 
 
 class UnknownFunction(UnparsedExpression):

@@ -50,7 +50,7 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """`op` as the name of the column that rows do not have. If `op` is an expression, no column has this name."""
+        """`op` as a column's name. Rows do not keep this column. If `op` is an expression, no column has this name."""
         return self.op.strip().strip("`")
 
     @property

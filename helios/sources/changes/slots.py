@@ -28,10 +28,10 @@ WHERE s.slot_type = 'logical'
 """
 
 NEW_SNAPSHOT_FIX = (
-    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. The changes in between, "
+    "{first}start Debezium with snapshot.mode=when_needed, which reads the tables again. The changes in between, "
     "such as deletes, are lost: refill the target from that snapshot on, as the docs of changes of databases say."
 )
-"""The fix for lost changes; `drop` is the step that must come first, if any."""
+"""The fix for lost changes; `first` is the step before it, if any."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def look_at_slot(slot: Slot, where: Origin | None) -> str:
         where: The line that declares the slot.
 
     Raises:
-        EnvironmentProblem: The driver is not installed.
+        EnvironmentProblem: pg8000 is not installed.
         NotFound: The server does not have the slot.
         RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, not read, or of another
             database.
@@ -85,7 +85,7 @@ def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None
         raise NotFound(
             f"{label} is not there. {near_miss(slot.name, states)}",
             where=where,
-            fix=f"check the name. If Debezium has used this slot before: {NEW_SNAPSHOT_FIX.format(drop='')}",
+            fix=f"check the name. If Debezium has used this slot before: {NEW_SNAPSHOT_FIX.format(first='')}",
         )
     row = state.row
     if row.get("database") != slot.database:
@@ -95,11 +95,11 @@ def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None
             fix="name the database that Debezium reads.",
         )
     if state.lost is not None:
-        drop = f" after SELECT pg_drop_replication_slot('{slot.name}')"
+        drop = f"run SELECT pg_drop_replication_slot('{slot.name}'), then "
         raise RunError(
             f"{label} is lost: PostgreSQL no longer keeps what Debezium has not read ({state.lost}).",
             where=where,
-            fix=NEW_SNAPSHOT_FIX.format(drop=drop),
+            fix=NEW_SNAPSHOT_FIX.format(first=drop),
         )
     if row.get("wal_status") == "unreserved":
         raise RunError(
@@ -153,14 +153,14 @@ def _slot_states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
 
 
 def _tls_context(slot: Slot) -> ssl.SSLContext | bool | None:
-    """The TLS context of the driver. False means no TLS, and None means TLS if the server supports it."""
+    """The TLS context for pg8000. False means no TLS, and None means TLS if the server supports it."""
     if slot.tls == "verify-full":
         return ssl.create_default_context(cafile=slot.authorities)
     return {"disable": False, "prefer": None, "require": True}[slot.tls]
 
 
 def _error_message(error: Exception) -> str:
-    """The message of an error of the driver. The driver has a server's error as a dictionary, with the message in M."""
+    """The message of an error of pg8000, which has a server's error as a dictionary, with the message in M."""
     first = error.args[0] if error.args else error
     if isinstance(first, dict):
         return str(first.get("M", first)).rstrip(".")
@@ -173,10 +173,10 @@ def _bytes(count: int | None) -> str:
 
     Examples:
         >>> _bytes(3_400_000), _bytes(None)
-        ('3.4 MB', 'an unknown part')
+        ('3.4 MB', 'an unknown amount')
     """
     if count is None:
-        return "an unknown part"
+        return "an unknown amount"
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -125,8 +125,7 @@ class SnapshotRange:
         after: The last snapshot that earlier batches have read; None if there is none.
         to: The last snapshot that is read; None if nothing is read.
         skipped: How many files of the first unit earlier batches have already read.
-        taken: How many files of the last unit are read at the end of this batch, with those of earlier batches; None if
-            all of them are read.
+        taken: How many files of the last unit this batch and earlier ones have read together; None if all of them.
         since: The first row id of the state that is read; None if all rows of the state are read.
     """
 

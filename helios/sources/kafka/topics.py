@@ -124,7 +124,7 @@ class Range:
 
 
 class RecordsLost(LedgerError):
-    """Records were deleted before they were read, or another topic has replaced a topic."""
+    """Records of a topic are gone, or the topic itself."""
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
@@ -171,7 +171,8 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         if log is None:
             raise RecordsLost(
                 f"the topic {name} is gone.",
-                fix="create the topic again under another name, or remove it from the source and run under a new name.",
+                fix="create the topic again or remove it from the source, then run under a new name, or refill the "
+                "target with `helios run --full-refresh`.",
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(
@@ -190,7 +191,7 @@ def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if deleted:
         first = deleted[0]
         earliest = logs[first.topic].earliest[first.partition]
-        more = f", and others in {len(deleted) - 1} more partitions" if len(deleted) > 1 else ""
+        more = f"; partitions with deleted records: {len(deleted)}" if len(deleted) > 1 else ""
         raise RecordsLost(
             f"{earliest - first.start:,} records of {first.topic}, partition {first.partition}, were deleted before "
             f"they were read: its oldest offset is {earliest}, and the next to read is {first.start}{more}.",

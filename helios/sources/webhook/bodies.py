@@ -38,7 +38,8 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         body: The body.
         schema: The declared columns; None to accept any JSON.
         extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose name a
-            new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields.
+            new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields
+            but those with the names of Helios's own columns.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
 
     Returns:
@@ -51,7 +52,7 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
     if schema is None:
         return body
     if not isinstance(value, dict):
-        raise Refused(422, "the body must be a JSON object, as the source declares columns")
+        raise Refused(422, "the body must be a JSON object, because the source declares columns")
     truncated = _truncated(body, schema) if fraction == "truncate" else body
     if truncated != body:
         body, value = truncated, _parsed(truncated)

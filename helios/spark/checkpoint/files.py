@@ -10,7 +10,7 @@
   helios/seen.json                    the newest table metadata that the replicas of a catalog have returned
   helios/tables.json                  the routed and mirrored tables, with their UUIDs
   helios/mirror.json                  the database table of each mirrored table (see mirrored.py)
-  helios/routes/N.json                the tables that routed batch N writes, written before its first commit
+  helios/routes/N.json                the routed or mirrored tables that batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
   helios/files/N.columns.json         the columns of the files of source N (see kept_columns.py)
   helios/columns/N.json               the columns that are inferred for the topics of source N
@@ -64,7 +64,7 @@ class Identity:
         target: The target's name.
         target_uuid: The target's UUID; empty until the target exists.
         sources: The names of the sources.
-        state: The `state` of the pipeline's plan.
+        state: The steps and sources on which the state in the checkpoint depends (`Plan.state`).
         path: The read path, as the value of a `ReadPath`.
         uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
     """
@@ -123,7 +123,7 @@ class Identity:
 
 
 class Routes(TypedDict):
-    """The content of `helios/routes/N.json`: a routed batch, and the values that name the tables that it writes."""
+    """The content of `helios/routes/N.json`: a batch, and the values that name the tables that it writes."""
 
     v: int
     sources: list[Mapping[str, object]]
@@ -310,7 +310,7 @@ class Checkpoint:
                 raise ValueError("not an entry of a commit log")
         except ValueError as error:
             raise CheckpointError(
-                f"{self.location}/commits/{batch} is damaged ({error}): Spark's note that batch {batch} is finished.",
+                f"{self.location}/commits/{batch} is damaged ({error}). It says that batch {batch} is finished.",
                 fix=f"delete the file, and .{batch}.crc beside it if there is one: Helios then looks batch {batch} up "
                 "in the target, and does not write it again if the target has it.",
             ) from error
@@ -350,7 +350,7 @@ class Checkpoint:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:
-        """The inputs and the steps of a routed batch, and the values that name its tables; None for a new batch."""
+        """The content of `helios/routes/N.json` for a batch; None for a new batch."""
         routes: Routes | None = self.files.read_json(f"helios/routes/{batch}.json")
         return routes
 
@@ -367,9 +367,8 @@ class Checkpoint:
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
         """The pins of the joined sources that a batch reads; None if none are recorded for the batch.
 
-        Source N of the plan has the key "N" and the id of its snapshot, which is None for an empty table, and the key
-        "name of N". A source without snapshots has the key "state of N", and the JSON of the entry that identifies its
-        content.
+        For source N of the plan, the key "N" has the id of its snapshot (None for an empty table), and "name of N" its
+        name. For a source without snapshots, "state of N" has the JSON of the entry that identifies its content.
         """
         pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json")
         return pins

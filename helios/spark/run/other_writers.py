@@ -57,14 +57,14 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         return
     other = unaccepted[0]
     accepted = " ".join(f"--beside {name}" for name in sorted(writers))
-    choices = [f"to let all of them write into the table, run once with `helios run {accepted}`"]
+    choices = [f"to let all these pipelines write into the table, run once with `helios run {accepted}`"]
     renaming = renaming_call(plan, other)
     if others[other].branch != branch:
         follow = f"to add only newer rows to {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
         choices = [f"{follow}, and run once with `helios run {accepted}`"]
         if other == f"{plan.pipeline}@{others[other].branch}":
             hand_over = f"`helios branch {name.text} {others[other].branch} --publish`"
-            choices.insert(0, f"to go on after them, run {hand_over}: it prints the next steps")
+            choices.insert(0, f"to go on after these rows, run {hand_over}: it prints the next steps")
     elif renaming is not None and not plan.write.sink.many_tables:
         choices.insert(0, f"if it is the same pipeline under a new name, write {renaming}")
     raise CheckpointError(

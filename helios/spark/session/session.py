@@ -246,7 +246,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     """
     if EXTENSIONS not in (session.conf.get("spark.sql.extensions", "") or ""):
         raise EnvironmentProblem(
-            "the session that was passed in has no Iceberg extensions, which are fixed when a session starts.",
+            "the Spark session has no Iceberg extensions, which can only be set before it starts.",
             fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar.',
         )
     cloned = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())

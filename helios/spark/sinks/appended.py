@@ -273,7 +273,7 @@ class AppendLedger(Ledger):
                 f"{name} has or had the rows that {plan.pipeline} made from these inputs, and does not record by which "
                 "steps, or whether a rollback took them: appending them again could double rows; nothing was written.",
                 where=plan.origin,
-                fix=f"look for these rows in {name}: to keep them, read only later inputs, {AGAIN}.",
+                fix=f"look for these rows in {name}: read only later inputs if it has them, {AGAIN}.",
             )
         if finding.verdict is Verdict.STEPS:
             return InputError(

@@ -122,7 +122,7 @@ class ManyTables(Sink):
         if routes is None or not same_entries(routes["sources"], batch.sources) or self._reruns():
             return Absent()
         if routes["steps"] != plan.fingerprint and not plan.streaming:
-            return Absent()  # `stage` then refuses the batch, as other steps have written its inputs
+            return Absent()  # `stage` refuses the batch, since other steps have already processed its inputs
         commits: list[Commit] = []
         names: list[str] = []
         for value in routes["values"]:

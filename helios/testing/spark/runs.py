@@ -51,7 +51,7 @@ def new_session(config: Config, components: Sequence[str]) -> SparkSession:
     base = SparkSession.builder.getOrCreate()
     if EXTENSIONS not in (base.conf.get("spark.sql.extensions", "") or ""):
         raise EnvironmentProblem(
-            "the running Spark session has no Iceberg extensions, which can only be set before it starts.",
+            "the Spark session has no Iceberg extensions, which can only be set before it starts.",
             fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar, or let '
             "helios.testing start it.",
         )

@@ -279,7 +279,7 @@ def test_the_format_of_a_new_table_and_who_cannot_read_it(planned: Any) -> None:
         ),
         (
             SINK.upsert("id").route(by="name"),
-            f"            new ones of {vectors}, unpartitioned\n            not read by ",
+            f"            new tables of {vectors}, unpartitioned\n            not read by ",
         ),
         (SINK.upsert("id"), keeps),
         (SINK.upsert("id").format_version(2), "            format v2, unpartitioned\n            parquet files"),

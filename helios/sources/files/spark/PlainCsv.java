@@ -66,14 +66,14 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     if (row != UNSURE) {
       return new GenericInternalRow(new Object[] {row, null});
     }
-    Object reason;
+    Object result;
     try {
-      reason = csvLine.call(file.toString(), Long.valueOf(begin), UTF8String.fromBytes(line).makeValid().toString());
+      result = csvLine.call(file.toString(), Long.valueOf(begin), UTF8String.fromBytes(line).makeValid().toString());
     } catch (Exception error) {
       throw new RuntimeException(error.getMessage(), error);
     }
     startsRow = ((BooleanSupplier) csvLine).getAsBoolean();
-    UTF8String text = reason == null ? null : UTF8String.fromString((String) reason);
+    UTF8String text = result == null ? null : UTF8String.fromString((String) result);
     return new GenericInternalRow(new Object[] {null, text});
   }
 

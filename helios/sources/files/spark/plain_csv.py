@@ -36,7 +36,7 @@ TYPE_CODES: Mapping[type[DataType], str] = {
     StringType: "t", BooleanType: "o", ByteType: "1", ShortType: "2", IntegerType: "4", LongType: "8", FloatType: "f",
     DoubleType: "d", DateType: "y", TimestampType: "z", TimestampNTZType: "n",
 }  # fmt: skip
-"""The codes of types in PlainCsv.java. A value of any other type is never plain."""
+"""The codes of types in PlainCsv.java, besides decimals. A value of any other type is never plain."""
 
 OTHER_TYPE = "x"
 MOST_DIGITS = 18

@@ -85,11 +85,11 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
 
     Raises:
         InputError: The schemas of several topics differ, or there is no topic.
-        HeliosError: The registry does not answer, or does not know the subject.
+        HeliosError: The registry does not answer, or has no such subject, or no plain Avro schema in it.
     """
     if registry.subject is None and not topics:
         raise InputError(
-            "no topic matches the pattern, so its schema is unknown.",
+            "no topic matches the pattern, so the schema is unknown.",
             where=where,
             fix='create a topic, or declare value("avro", schema=...).',
         )

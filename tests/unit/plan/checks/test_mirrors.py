@@ -135,7 +135,7 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
     assert plan.checkpoint.endswith("/_helios/checkpoints/local.shop")
     for line in (
         "write     local.shop, upsert by the key of the records, exactly once; tables are created as their first",
-        "new ones of format v3",
+        "new tables of format v3",
         "mirror    each table of the database, to local.shop.<schema>_<table>",
         "failed    rows go to local.bad.rows",
         "schema    each table's own",
@@ -149,8 +149,8 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
 def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan]) -> None:
     plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
     assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
-    assert "<table>, keeping what its log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
-    assert "<table>, awaiting a snapshot for" in str(planned(CHANGES >> SINK.on_schema_change("snapshot")))
+    assert "<table>, continuing when the log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
+    assert "<table>, awaiting a snapshot when" in str(planned(CHANGES >> SINK.on_schema_change("snapshot")))
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:

@@ -172,7 +172,7 @@ WRONG = [
     ("sum(idd) over (partition by i)", "no column 'idd'. Did you mean 'id'?"),
     ("* except (idd)", "no column 'idd'. Did you mean 'id'?"),
     ("day = 3", "no column 'day'."),
-    ("_metadata.file_path", "no column '_metadata': Helios reads files by itself"),
+    ("_metadata.file_path", "no column '_metadata': Helios has its own file readers"),
 ]
 
 
