@@ -207,7 +207,7 @@ def _existence(write: WritePlan) -> str:
 def _format(write: WritePlan) -> str:
     shown = show_format(write.format_version)
     if write.sink.many_tables:
-        return f"new tables of {shown}"
+        return f"new tables of {shown}" if write.iceberg.creates else "as each table has it"
     declared = write.iceberg.format
     if write.exists and declared not in (None, write.format_version):
         return f"{shown} (.format_version({declared}) is for new tables)"

@@ -62,14 +62,15 @@ def alive(holder: Holder) -> bool:
     if holder.get("host") != socket.gethostname():
         return time.time() - float(holder.get("renewed", 0)) < LEASE_SECONDS
     pid = int(holder["pid"])
+    hidden = False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # a process of another user, whose start may not be shown
+        hidden = process_start(pid) is None
     # The kernel reuses pids: only the start time shows that it is the same process.
-    return holder.get("started") in (None, process_start(pid))
+    return hidden or holder.get("started") in (None, process_start(pid))
 
 
 def lease_error(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:

@@ -154,7 +154,7 @@ def _struct(value: Any, kind: SparkType) -> dict[str, Any]:
     known = {name.lower(): name for name in kind.fields}
     for name in value:
         if str(name).lower() not in known:
-            raise Misfit(f"{value!r} has the field {name!r}, and {kind} does not. {near_miss(name, kind.fields)}")
+            raise Misfit(f"{value!r} has the field {name!r}, and {kind} does not. {near_miss(str(name), kind.fields)}")
     by_name = {known[str(name).lower()]: field for name, field in value.items()}
     return {name: cast(by_name.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True)}
 

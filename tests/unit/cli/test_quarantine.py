@@ -289,7 +289,7 @@ def test_a_branch_that_holds_nothing_of_its_own(cli: Run, catalog: Catalog) -> N
 def test_the_pipeline_is_said_where_several_wait(cli: Run, catalog: Catalog) -> None:
     audited(catalog, "orders_eu", "orders_us")
     shown = cli("quarantine", "shop.orders", "--batch", "3")
-    assert "several pipelines that wait: orders_eu, orders_us" in shown.stderr
+    assert "several audited pipelines write local.shop.orders: orders_eu, orders_us" in shown.stderr
     assert "--pipeline orders_eu" in shown.stderr
     near = cli("quarantine", "shop.orders", "--batch", "3", "--pipeline", "order_us")
     assert "Did you mean 'orders_us'?" in near.stderr
