@@ -122,11 +122,12 @@ def reading_of(
 
 def _partition_columns(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
     """The partition columns of files. A column keeps its type during a run, unless the target may widen it."""
-    known = by_name(context.inferred.folders.get(inferred_key(source), StructType()))
+    known = by_name(context.inferred.partition_columns.get(inferred_key(source), StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
     columns = partitions.columns(source.path, [file.path for file in files])
     fields = [StructField(f.name, _wider(known.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
-    context.inferred.folders[inferred_key(source)] = StructType(list((known | by_name(StructType(fields))).values()))
+    all_known = known | by_name(StructType(fields))
+    context.inferred.partition_columns[inferred_key(source)] = StructType(list(all_known.values()))
     return StructType(fields)
 
 
