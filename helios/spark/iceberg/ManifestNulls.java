@@ -35,7 +35,7 @@ public class ManifestNulls extends NullCounts {
   }
 
   /** Returns the paths of the manifests that this call has read, and those of their files that have nulls. */
-  public synchronized Object state(final Table table, Snapshot snapshot) {
+  public synchronized Object readUnchecked(final Table table, Snapshot snapshot) {
     final List withNulls = Collections.synchronizedList(new ArrayList());
     List unread = new ArrayList();
     List paths = new ArrayList();

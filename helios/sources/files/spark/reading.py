@@ -168,9 +168,8 @@ def _typed(
         return groups
     if not source.flag("header"):
         if declared is not None:
-            file_columns = StructType(
-                [field for field in declared.fields if field.name.lower() not in by_name(partition_columns)]
-            )
+            from_folders = by_name(partition_columns)
+            file_columns = StructType([f for f in declared.fields if f.name.lower() not in from_folders])
             return tuple(replace(group, columns=file_columns) for group in groups)
         return tuple(replace(group, columns=_infer(context, source, group)) for group in groups)
     return tuple(replace(group, columns=_csv_types(context, source, group, known, declared)) for group in groups)
@@ -197,11 +196,8 @@ def _csv_types(
         inferred = _infer(context, source, group)
         if len(inferred) == len(group.columns):  # otherwise all rows are shorter than the header, and bad
             types = [field.dataType for field in inferred.fields]
-    fields = [
-        StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
-        for field, kind in zip(group.columns.fields, types, strict=True)
-    ]
-    return StructType(fields)
+    pairs = zip(group.columns.fields, types, strict=True)
+    return StructType([StructField(f.name, _wider(known.get(f.name.lower()), kind, widening)) for f, kind in pairs])
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
@@ -229,12 +225,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
 
 
 def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
-    """The common columns of all files.
-
-    Raises:
-        InputError: A column has two types in two files, and no common type.
-        NotFound: There is no file with columns.
-    """
+    """The common columns of all files. Raises if a column has no common type, or if no file has columns."""
     inferred = not FORMATS[source.format].owns_types
     known = by_name(context.inferred.columns.get(inferred_key(source), StructType()))
     mode = context.plan.write.sink.evolution.mode
