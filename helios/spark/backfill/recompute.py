@@ -143,7 +143,7 @@ class Recompute:
             positioned: Whether each row carries its position in the source, as in the batches of an ordered upsert.
 
         Raises:
-            InputError: A source no longer has all of these rows; names what is missing.
+            InputError: A source no longer has all of these rows.
         """
         parts: dict[int, DataFrame | None] = {}
         for number, index in enumerate(self._followed):
