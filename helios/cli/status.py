@@ -255,7 +255,7 @@ def _behind(status: Status) -> str:
     Examples:
         >>> from helios.table.status import Status
         >>> _behind(Status(pipeline="p", table="t", batch=1, behind_files=2, behind_bytes=3 << 20, seconds=90.0))
-        '2 files of 3 MB, 90 s'
+        '2 files (3 MB), 90 s'
     """
     if status.behind is None and status.behind_files is None and status.behind_records is None:
         return "" if status.batch is None else "unknown"
@@ -264,7 +264,7 @@ def _behind(status: Status) -> str:
     waiting = [counted(status.behind, "snapshot")] if status.behind else []
     if status.behind_files:
         files = counted(status.behind_files, "file")
-        waiting.append(f"{files} of {show_bytes(status.behind_bytes or 0)}")
+        waiting.append(f"{files} ({show_bytes(status.behind_bytes or 0)})")
     if status.behind_records:
         waiting.append(counted(status.behind_records, "record"))
     return f"{', '.join(waiting)}, {_age(status.seconds or 0)}" if waiting else "no"

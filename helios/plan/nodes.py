@@ -174,7 +174,7 @@ class WritePlan:
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
         bytes: The size of the data files of the existing table; None if unknown.
-        pipelines: The names under which the table may have a record of the pipeline: its own and its former name.
+        pipelines: The present and the former name of the pipeline; the table may have its record under either.
         notes: Notes on the rows of other pipelines and of earlier runs in the table.
     """
 

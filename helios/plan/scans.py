@@ -13,7 +13,7 @@ class Scan:
         files: The number of files that may have matching rows; None if they were not compared with the predicates.
         of_files: The number of all files.
         partitions: The number of partitions of the files that may have matching rows.
-        of_partitions: The number of all partitions; 0 for an unpartitioned table.
+        of_partitions: The number of all partitions; 0 for a table that was never partitioned.
         bytes: The size of the files that are opened.
     """
 

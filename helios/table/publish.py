@@ -66,7 +66,7 @@ def publish(table: Table, branch: str) -> Publication:
 
     Raises:
         NotFound: There is no such branch.
-        InputError: Main has moved since the branch was made, or main's pipelines could not go on after it.
+        InputError: Main has moved since the branch was made, or the pipelines could not continue in main.
         EngineNeeded: PyIceberg cannot write the table's metadata.
         RunError: The table was changed meanwhile, or the catalog cannot be reached.
     """

@@ -19,7 +19,7 @@ from helios.ui.series import POINT_SECONDS, Series
 OPEN_PAGE_SECONDS = 2.0
 """The seconds between two samples of the figures while a page is open."""
 AFTER_EVENT_SECONDS = 0.25
-"""The seconds from an event of a pipeline to the next sample of its figures."""
+"""The most seconds from an event of a pipeline to the next sample of its figures."""
 TIMELINE_KINDS = ("batch", "skipped", "maintained", "waiting", "resumed", "failed")
 """The kinds of events that the timeline shows."""
 ENDED_STATES = ("finished", "stopped", "failed")

@@ -274,7 +274,7 @@ def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatc
         world.fill("a.s", range(ids[0] + 100, ids[1] + 100), part="id % 4")
     found = told(world)
     assert [one.split(", because ")[1].split(" for each partition")[0] for one in found] == [
-        "its tasks have written many small files", "each of its tasks would write a file",
+        "native tasks wrote many small files", "each native task would write a file",
     ]  # fmt: skip
     assert data(world, "a.t") == live(world, "a.t")
     assert len(live(world, "a.t")) == 8

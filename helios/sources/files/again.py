@@ -47,7 +47,7 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
             return Again(note=error.what)
     size = sum(file.size for file in files)
     if size > MOST_BYTES:
-        return Again(note=f"{len(files):,} files of {size >> 20:,} MB are not searched")
+        return Again(note=f"{len(files):,} files ({size >> 20:,} MB) are not searched")
     return _searched(files, key, declared, properties)
 
 

@@ -69,7 +69,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     (
         lambda s: s.overwrites != "fail" and s.reads_changes,
         'on_overwrite("skip") with changes: they include what overwrites and deletes do, row by row.',
-        "leave it out; rows of one kind are kept with where(\"_change_type = 'INSERT'\").",
+        "leave it out; to keep rows of one kind, add a step: source >> where(\"_change_type = 'INSERT'\").",
     ),
     (
         lambda s: s.expired != "fail" and not s.streaming,

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.values import counted
-from helios.plan.edges import derivation_of, why_values_may_differ
+from helios.plan.derivation import derivation_of, why_values_may_differ
 from helios.plan.nodes import Plan
 from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.writers import TargetRows

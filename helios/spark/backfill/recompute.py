@@ -113,7 +113,7 @@ class Recompute:
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
 
     def resume(self, starts: Starts, *, instead: bool = False) -> None:
-        """Sets the sources to the pipeline's first start; to be called before anything is read.
+        """Sets the sources to their positions at the pipeline's first start; to be called before anything is read.
 
         Args:
             starts: The starting positions of the followed sources.

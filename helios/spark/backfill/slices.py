@@ -30,8 +30,8 @@ class Slice:
 
     Attributes:
         name: Its name, for people.
-        condition: The SQL condition over the target's columns that selects its rows. The slice of commits has their
-            snapshot ids instead, and the last slice of an ordered upsert has `since <snapshot id>`.
+        condition: The SQL condition over the target's columns that selects its rows. If commits are repaired, their
+            snapshot ids; for the last slice of an ordered upsert, `since <snapshot id>`.
     """
 
     name: str

@@ -36,7 +36,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError
-from helios.plan.edges import value_settings
+from helios.plan.derivation import value_settings
 from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts

@@ -34,8 +34,8 @@ public class ManifestNulls extends NullCounts {
     this.stamp = stamp;
   }
 
-  /** Returns the paths of the manifests that this call has read, and the files in them that have nulls. */
-  public synchronized Object check(final Table table, Snapshot snapshot) {
+  /** Returns the paths of the manifests that this call has read, and those of their files that have nulls. */
+  public synchronized Object readUnchecked(final Table table, Snapshot snapshot) {
     final List withNulls = Collections.synchronizedList(new ArrayList());
     List unread = new ArrayList();
     List paths = new ArrayList();

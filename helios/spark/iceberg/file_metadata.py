@@ -93,7 +93,7 @@ def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], sna
     if key not in _REPORTERS:
         reporter = instance(spark, MANIFEST_NULLS_JAVA, _ids(columns), STAMP, base=NULL_COUNTS_JAVA)
         _REPORTERS[key] = cast("JavaManifestReporter", reporter)
-    read, nulls = json.loads(_json(_REPORTERS[key].check(table, snapshot)))
+    read, nulls = json.loads(_json(_REPORTERS[key].readUnchecked(table, snapshot)))
     return ReadManifests(read, [FileNulls(*fields) for fields in nulls])
 
 

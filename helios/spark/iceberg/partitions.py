@@ -25,7 +25,7 @@ def has_former_specs(table: JavaTable, snapshot: JavaSnapshot) -> bool:
 
 
 def count(table: Any, tasks: Any) -> int:
-    """The number of partitions that the scan tasks of an Iceberg table read; 0 for an unpartitioned table.
+    """The number of partitions that the scan tasks of a table read; 0 for a table that was never partitioned.
 
     Partitions of different partition specs are counted separately.
     """

@@ -59,14 +59,14 @@ def _connector_table_41(table: object, branch: str | None) -> JavaConnectorTable
     return connector_table
 
 
-def _staged_table_40(table: JavaTable, tasks: str, options: JavaMap[str, str]) -> JavaConnectorTable:
-    options.put("scan-task-set-id", tasks)
+def _staged_table_40(table: JavaTable, task_set: str, options: JavaMap[str, str]) -> JavaConnectorTable:
+    options.put("scan-task-set-id", task_set)
     connector_table: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkTable(table, False)
     return connector_table
 
 
-def _staged_table_41(table: JavaTable, tasks: str, options: JavaMap[str, str]) -> JavaConnectorTable:
-    connector_table: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkRewriteTable(table, tasks)
+def _staged_table_41(table: JavaTable, task_set: str, options: JavaMap[str, str]) -> JavaConnectorTable:
+    connector_table: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkRewriteTable(table, task_set)
     return connector_table
 
 

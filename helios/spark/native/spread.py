@@ -90,7 +90,7 @@ def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, p
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_many(len(shares) * partitions, partitions, size, target.file_size):
         raise NotNative(
-            "each of its tasks would write a file for each partition; Spark first shuffles a partition into one task"
+            "each native task would write a file for each partition; Spark first shuffles a partition into one task"
         )
 
 
@@ -107,7 +107,7 @@ def refuse_many_written(sizes: Sequence[int], partitions: int, target: Target) -
     """
     if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
-            "its tasks have written many small files for each partition; Spark first shuffles a partition into one task"
+            "native tasks wrote many small files for each partition; Spark first shuffles a partition into one task"
         )
 
 

@@ -228,7 +228,7 @@ def _follow(job: Job, df: DataFrame) -> None:
 
 
 def _report_failure(job: Job, error: BaseException) -> None:
-    """Tells the sources that a planned batch failed because of their data. The next run may find the data repaired."""
+    """Tells the sources that a planned batch failed because of data that may be repaired before the next run."""
     number = _uncommitted(job)
     if number is None:
         return

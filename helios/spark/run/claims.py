@@ -41,7 +41,7 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
 def write_claim(
     spark: SparkSession, plan: Plan, ledger: Ledger, identity: Identity, claim: Record, *, old: Record | None
 ) -> None:
-    """Writes the claim into the target's record before the first batch, unless the record already says the same.
+    """Makes the claim the record of a new checkpoint; adds to the record of an older one what it lacks.
 
     Args:
         spark: The session.
@@ -52,8 +52,8 @@ def write_claim(
         old: The pipeline's record until now; None if it had no record.
     """
     was = plan.was
-    begins = identity.pipeline == was or not identity.target_uuid
-    if was is not None and begins:
+    unclaimed = identity.pipeline == was or not identity.target_uuid
+    if was is not None and unclaimed:
         rename_in_tables(spark, plan, ledger.table, was, former_names(plan, old))
     if was is not None and identity.pipeline == was:
         # The property under the former name is read before any stamps of snapshots, which may be older.
@@ -61,9 +61,9 @@ def write_claim(
         moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()
         ledger.claim(_with_additions(claim, (moved or claim).renamed(was)), forget=was)
-    elif begins or (old is not None and _with_additions(claim, old) != old):
+    elif unclaimed or (old is not None and _with_additions(claim, old) != old):
         record = ledger.load()
-        if record is None or (begins and record.checkpoint != identity.id):
+        if record is None or (unclaimed and record.checkpoint != identity.id):
             ledger.claim(claim, forget=was)
         elif record.checkpoint == identity.id and _with_additions(claim, record) != record:
             ledger.claim(_with_additions(claim, record))

@@ -27,7 +27,7 @@ def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
     right_rest = _without_keys(right, on)
     shared = _shared(left_rest, right_rest)
     if shared:
-        problems.append(_ambiguous(step, on, shared))
+        problems.append(_ambiguous(step, shared))
         right_rest = [c for c in right_rest if c.name not in shared]
     joined = filter(None, (_key(key, step.how, left, right) for key in on))
     # If a row has no match, the columns of the other side are null.
@@ -48,9 +48,9 @@ def _shared(left: Sequence[Column], right: Sequence[Column]) -> list[str]:
     return [c.name for c in right if c.exact and c.name.lower() in names]
 
 
-def _ambiguous(step: Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
+def _ambiguous(step: Join, shared: Sequence[str]) -> DeclarationError:
     return DeclarationError(
-        f"{call_name(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
+        f"{call_name(step)}(): both sides have {', '.join(map(repr, shared))}.",
         where=step.origin,
         fix=f'rename or drop it on one side first: rename({{"{shared[0]}": "right_{shared[0]}"}}).',
     )

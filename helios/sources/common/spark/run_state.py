@@ -37,10 +37,10 @@ class Inferred:
 
     Attributes:
         columns: The columns of each source, by `inferred_key(source)`. Later batches keep them and their types.
-        folders: The partition columns of each source, from folders such as `day=2026-01-01`, by the same key.
+        partition_columns: Those of each source, from folders such as `day=2026-01-01`, by the same key.
         last: The columns of the files whose columns were inferred last, by the same key and the files: one entry.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)
-    folders: dict[str, StructType] = field(default_factory=dict)
+    partition_columns: dict[str, StructType] = field(default_factory=dict)
     last: dict[tuple[str, tuple[File, ...]], StructType] = field(default_factory=dict)

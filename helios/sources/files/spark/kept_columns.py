@@ -52,13 +52,12 @@ class KeptColumns:
             return file_rows.schema_of(context, source, files)
         self._kept = self._read(checkpoint, source) if source.declared_schema is None else None
         if self._kept is not None:
-            columns, folders = self._kept
+            columns, partition_columns = self._kept
             context.inferred.columns.setdefault(inferred_key(source), columns)
-            context.inferred.folders.setdefault(inferred_key(source), folders)
+            context.inferred.partition_columns.setdefault(inferred_key(source), partition_columns)
         elif source.declared_schema is None or source.extra == "add":
-            return file_rows.schema_of(
-                context, source, files
-            )  # every file has to be opened, as it may have more columns
+            # Every file has to be opened, as it may have more columns.
+            return file_rows.schema_of(context, source, files)
         known = _committed(checkpoint, self._number)
         unread = [file for file in files if known.get(file.path) != (file.size, file.modified)]
         return file_rows.schema_of(context, source, unread, folders=files)
@@ -69,19 +68,19 @@ class KeptColumns:
         It is called when a batch is planned: by then, the pipeline owns the checkpoint.
         """
         columns, checkpoint = context.inferred.columns.get(inferred_key(source)), context.checkpoint
-        folders = context.inferred.folders.get(inferred_key(source), StructType())
+        partition_columns = context.inferred.partition_columns.get(inferred_key(source), StructType())
         if columns is None or source.declared_schema is not None or checkpoint is None:
             return
-        if self._kept == (columns, folders):
+        if self._kept == (columns, partition_columns):
             return
         stored = {
             "v": 1,
             "read_as": _read_as(source),
             "columns": columns.jsonValue(),
-            "folders": folders.jsonValue(),
+            "folders": partition_columns.jsonValue(),
         }
         checkpoint.files.write(self._name, json.dumps(stored))
-        self._kept = columns, folders
+        self._kept = columns, partition_columns
 
     def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
         """The stored columns of the files, and the partition columns; None if none are stored for these settings."""

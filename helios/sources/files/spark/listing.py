@@ -64,7 +64,7 @@ def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed |
     """Lists the path of a source as `list_path` does. The errors name the source.
 
     Raises:
-        InputError: The path names hidden files, or a name below it is not UTF-8.
+        InputError: As `list_path`.
         RunError: The object store refuses to list the path.
     """
     try:
@@ -90,7 +90,7 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
         The files; an empty dict if a glob matches nothing; None if the path does not exist.
 
     Raises:
-        InputError: The path names hidden files, which readers skip, or a name below it is not UTF-8.
+        InputError: The path names hidden files or a table of another format, or a name or a link below it is invalid.
     """
     roots = _paths(spark, [path], globbing=False)
     root = roots.apply(0)

@@ -122,11 +122,12 @@ def reading_of(
 
 def _partition_columns(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
     """The partition columns of files. A column keeps its type during a run, unless the target may widen it."""
-    known = by_name(context.inferred.folders.get(inferred_key(source), StructType()))
+    known = by_name(context.inferred.partition_columns.get(inferred_key(source), StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
     columns = partitions.columns(source.path, [file.path for file in files])
     fields = [StructField(f.name, _wider(known.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
-    context.inferred.folders[inferred_key(source)] = StructType(list((known | by_name(StructType(fields))).values()))
+    all_known = known | by_name(StructType(fields))
+    context.inferred.partition_columns[inferred_key(source)] = StructType(list(all_known.values()))
     return StructType(fields)
 
 
@@ -167,9 +168,8 @@ def _typed(
         return groups
     if not source.flag("header"):
         if declared is not None:
-            file_columns = StructType(
-                [field for field in declared.fields if field.name.lower() not in by_name(partition_columns)]
-            )
+            from_folders = by_name(partition_columns)
+            file_columns = StructType([f for f in declared.fields if f.name.lower() not in from_folders])
             return tuple(replace(group, columns=file_columns) for group in groups)
         return tuple(replace(group, columns=_infer(context, source, group)) for group in groups)
     return tuple(replace(group, columns=_csv_types(context, source, group, known, declared)) for group in groups)
@@ -196,11 +196,8 @@ def _csv_types(
         inferred = _infer(context, source, group)
         if len(inferred) == len(group.columns):  # otherwise all rows are shorter than the header, and bad
             types = [field.dataType for field in inferred.fields]
-    fields = [
-        StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
-        for field, kind in zip(group.columns.fields, types, strict=True)
-    ]
-    return StructType(fields)
+    pairs = zip(group.columns.fields, types, strict=True)
+    return StructType([StructField(f.name, _wider(known.get(f.name.lower()), kind, widening)) for f, kind in pairs])
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
@@ -228,12 +225,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
 
 
 def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
-    """The common columns of all files.
-
-    Raises:
-        InputError: A column has two types in two files, and no common type.
-        NotFound: There is no file with columns.
-    """
+    """The common columns of all files. Raises if a column has no common type, or if no file has columns."""
     inferred = not FORMATS[source.format].owns_types
     known = by_name(context.inferred.columns.get(inferred_key(source), StructType()))
     mode = context.plan.write.sink.evolution.mode

@@ -192,7 +192,7 @@ class JavaTaskComparer(Protocol):
 class JavaManifestReporter(Protocol):
     """Helios's Java class `ManifestNulls`."""
 
-    def check(self, table: JavaTable, snapshot: JavaSnapshot) -> JavaObject: ...
+    def readUnchecked(self, table: JavaTable, snapshot: JavaSnapshot) -> JavaObject: ...
 
 
 class JavaFooterReporter(Protocol):

@@ -9,7 +9,7 @@ import pytest
 
 from helios.errors import InputError
 from helios.plan.backfills import columns_named, cut_of, refuse_zone
-from helios.plan.edges import arguments, why_values_may_differ
+from helios.plan.derivation import arguments, why_values_may_differ
 
 pytestmark = pytest.mark.promise("backfill")
 

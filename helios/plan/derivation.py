@@ -26,7 +26,7 @@ NOT_VALUE_SETTINGS = (
     "columns", "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation",
     "servers",
 )  # fmt: skip
-"""Fields of a source in a plan that do not affect how its values are read: how it is followed, and its state."""
+"""Fields of a source in a plan that do not affect how its values are read."""
 NEW_NAME = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """A name that a step may give to a column: `name=`, `-> name` or `as name`."""
 
