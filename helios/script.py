@@ -231,8 +231,7 @@ def _assigned_names(node: ast.stmt) -> set[str]:
     names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         names.add(node.name)
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    names |= {(each.asname or each.name).partition(".")[0] for each in ast.walk(node) if isinstance(each, ast.alias)}
     return names
 
 

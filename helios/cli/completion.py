@@ -50,7 +50,7 @@ def install(command: click.Command, shell: str) -> list[Path]:
         if settings is None:
             return [script]
         line = SOURCE_LINES[name].format(file=shlex.quote(str(script)))
-        text = settings.read_text("utf-8") if settings.exists() else ""
+        text = settings.read_text("utf-8", errors="surrogateescape") if settings.exists() else ""
         if line in text.splitlines():
             return [script]
         separator = "" if not text or text.endswith("\n") else "\n"

@@ -95,8 +95,8 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
         >>> from pyiceberg.expressions.parser import parse
         >>> equal_to(parse("id IN (1, 2) AND day > '2026-01-01'"))
         [{'id': 1}, {'id': 2}]
-        >>> equal_to(parse("id = 1 OR id > 7"))
-        []
+        >>> equal_to(parse("id = 1 OR id > 7")), equal_to(parse("id IN (1, 2) AND id IN (2, 3)"))
+        ([], [{'id': 2}])
     """
     from pyiceberg.expressions import And, EqualTo, In, Or
 
@@ -107,12 +107,22 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
         return [{condition.term.name: value} for value in values[:MAX_COMBINATIONS]]  # type: ignore[attr-defined]
     if isinstance(condition, And):
         left, right = equal_to(condition.left), equal_to(condition.right)
-        both = [{**a, **b} for a in left or [{}] for b in right or [{}]]
-        return both[:MAX_COMBINATIONS] if left or right else []
+        both = [
+            {**a, **b} for a in left or [{}] for b in right or [{}] if all(a[n] == b[n] for n in a.keys() & b.keys())
+        ]
+        return _distinct(both) if left or right else []
     if isinstance(condition, Or):
         left, right = equal_to(condition.left), equal_to(condition.right)
-        return [*left, *right][:MAX_COMBINATIONS] if left and right else []
+        return _distinct([*left, *right]) if left and right else []
     return []
+
+
+def _distinct(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for key in keys:
+        if key not in found and len(found) < MAX_COMBINATIONS:
+            found.append(key)
+    return found
 
 
 def same_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:

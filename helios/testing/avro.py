@@ -31,11 +31,16 @@ INTS = range(-(2**31), 2**31)
 """The values of an int."""
 
 
-def _needs_wider(value: Any, branch: Mapping[str, Any]) -> bool:
-    """True for a number beyond an int, and for a datetime in a branch of dates: a later branch of a union may fit."""
-    if branch["type"] != "int":
-        return False
-    return isinstance(value, datetime) or (isinstance(value, int) and value not in INTS)
+def _is_of_another(value: Any, branch: Mapping[str, Any]) -> bool:
+    """True if a later branch of a union fits a value better, although this branch could write it."""
+    kind, logical = branch["type"], str(branch.get("logicalType", ""))
+    if isinstance(value, bool):
+        return kind != "boolean"
+    if kind == "int":  # a number beyond an int; a datetime for a date
+        return isinstance(value, datetime) or (isinstance(value, int) and value not in INTS)
+    if kind == "long" and isinstance(value, str):
+        return "timestamp" not in logical
+    return kind == "bytes" and not isinstance(value, bytes) and logical != "decimal"
 
 
 class Misfit(ValueError):
@@ -118,8 +123,7 @@ class _Writer:
         for index, branch in enumerate(branches):
             kind = branch["type"]
             fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
-            of_another = (isinstance(value, bool) and kind != "boolean") or _needs_wider(value, branch)
-            if fits and not of_another:
+            if fits and not _is_of_another(value, branch):
                 return index
         kinds = " or ".join(branch["type"] for branch in branches)
         raise Misfit(f"{path} is {value!r}, and the schema has {kinds}")

@@ -38,6 +38,9 @@ def schema(*fields: tuple[Any, ...]) -> str:
         (["null", "long"], None, b"\0"),
         (["null", "long"], 1, b"\x02\x02"),
         (["string", "long"], 1, b"\x02\x02"),
+        (["bytes", "string"], "x", b"\x02\x02x"),
+        (["long", "string"], "x", b"\x02\x02x"),
+        (["bytes", "long"], 5, b"\x02\x0a"),
         (["int", "long"], 2**40, b"\x02" + b"\x80" * 5 + b"@"),
         (
             [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}],
