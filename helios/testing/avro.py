@@ -33,7 +33,7 @@ INTS = range(-(2**31), 2**31)
 
 def _is_of_another(value: Any, branch: Mapping[str, Any]) -> bool:
     """True if a later branch of a union fits a value better, although this branch could write it."""
-    kind, logical = branch["type"], str(branch.get("logicalType", ""))
+    kind, logical = str(branch["type"]), str(branch.get("logicalType", ""))
     if isinstance(value, bool):
         return kind != "boolean"
     if kind == "int":  # a number beyond an int; a datetime for a date
