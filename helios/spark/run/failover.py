@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import product
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -40,7 +39,7 @@ class ReplicaChoice:
         for catalog in replicated:
             freshness.track_replicas(catalog)
         self._index = 0
-        self._stored: dict[str, Any] = {}
+        self._stored: Mapping[str, object] = {}
         self.plan = _with_replicas(plan, self._combinations[0])
         self.spark = spark
 

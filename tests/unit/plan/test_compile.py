@@ -219,7 +219,7 @@ def test_aggregates_over_a_stream_need_a_watermark_and_a_window(context: Context
     _, problems = compiled(context, FOLLOWED >> aggregate("id", n="count(*)") >> SINK)
     assert "has no end" in problems[0]
     _, problems = compiled(context, FOLLOWED >> watermark("ts", "1h") >> aggregate("id", n="count(*)") >> SINK)
-    assert "needs a time window" in problems[0]
+    assert "ends only with a time window" in problems[0]
 
 
 def test_exactly_once_refuses_steps_that_are_another_each_time(context: Context) -> None:
