@@ -286,7 +286,7 @@ def test_commits_are_repaired(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InputError, match="comes before"):
         backfill(world, live, Ask(commits="2..1"))
     world.sql("DELETE FROM local.a.t WHERE id = 17")
-    with pytest.raises(InputError, match=r"(compacted or replaced|were deleted) since"):
+    with pytest.raises(InputError, match=r"(compacted or replaced|were deleted or changed) since"):
         backfill(world, live, Ask(commits="2"))
     world.compact("a.t")
     with pytest.raises(InputError, match="1 of its 1 files were compacted or replaced since"):
@@ -315,7 +315,7 @@ def test_commits_that_a_compaction_has_moved(world: Any) -> None:
     assert sum(i * 4 == value for i, value in world.rows("a.t", "id", "value") if i) == 8
     world.sql("DELETE FROM local.a.t WHERE id = 9")
     world.compact("a.t")
-    with pytest.raises(InputError, match="rows of it were deleted since"):
+    with pytest.raises(InputError, match="rows of it were deleted or changed since"):
         backfill(world, live, Ask(commits="1"))
 
 
