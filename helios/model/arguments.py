@@ -169,7 +169,7 @@ def columns_ddl(schema: str | Mapping[str, str] | None) -> str | None:
                 where=caller(),
                 fix='write {"id": "bigint"}.',
             )
-    return ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
+    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in schema.items())
 
 
 def flag(value: bool, call: str) -> bool:

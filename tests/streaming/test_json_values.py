@@ -115,13 +115,23 @@ def test_names_go_without_regard_to_case(world: Any) -> None:
 
 def test_bytes_and_values_that_are_no_json(world: Any) -> None:
     folder = landed(
-        world, '{"id": 1}', b'{"id": 2, "name": "gr\xf6\xdfe"}', "", "  ", "[]", '"text"', "[1]", '[{"id": 3}, 5]'
+        world,
+        '{"id": 1}',
+        b'{"id": 2, "name": "gr\xf6\xdfe"}',
+        "",
+        "  ",
+        "[]",
+        '[] {"id": 4}',
+        '"text"',
+        "[1]",
+        '[{"id": 3}, 5]',
     )
     rows, aside = read(world, Files.source(folder, "json", schema="id bigint, name string"))
     assert rows == {(1, None): 1}
     assert aside == [
         ('"text"', "it is no JSON object, nor an array of them"),
         ("[1]", "it is no JSON object, nor an array of them"),
+        ('[] {"id": 4}', "it holds more than one JSON value, of which Spark reads the first alone"),
         ('[{"id": 3}, 5]', "it is no JSON object, nor an array of them"),
         ('{"id": 2, "name": "gr\ufffd\ufffde"}', "it contains bytes that are not UTF-8"),
     ]

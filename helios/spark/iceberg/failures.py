@@ -201,9 +201,7 @@ def outage_reason(error: BaseException) -> str | None:
             if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_outage_message(text)
         ]
         if outages:
-            name, text = outages[-1]  # the innermost
-            has_message = text not in ("", "None")  # Java's null
-            return shortened(f"{name}: {text}" if has_message else name)
+            return shortened(_named(*outages[-1]))  # the innermost
         if not exceptions and not isinstance(cause, (HeliosError, PySparkException)):
             diagnosis = diagnose(cause)
             if diagnosis is not None and diagnosis.name in OUTAGE_DIAGNOSES and isinstance(error, HeliosError):
@@ -218,10 +216,14 @@ def is_outage(error: BaseException) -> bool:
 
 def expired_token(error: BaseException) -> str | None:
     """The message of a catalog that no longer accepts the session's token; None for any other failure."""
-    messages = [
-        text for cause in _causes(error) for name, text in _java_exceptions(cause) if name == "NotAuthorizedException"
-    ]
-    return shortened(f"NotAuthorizedException: {messages[-1]}") if messages else None
+    exceptions = [found for cause in _causes(error) for found in _java_exceptions(cause)]
+    expired = [(name, text) for name, text in exceptions if name == "NotAuthorizedException"]
+    return shortened(_named(*expired[-1])) if expired else None
+
+
+def _named(name: str, text: str) -> str:
+    """An exception with its message, if it has one."""
+    return name if text in ("", "-", "None") else f"{name}: {text}"  # None is Java's null
 
 
 def shortened(text: str, length: int = 200) -> str:

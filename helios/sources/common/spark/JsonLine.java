@@ -122,6 +122,7 @@ public class JsonLine implements UDF1 {
     JsonParser parser = factory.createParser(line);
     JsonGenerator generator = factory.createGenerator(written);
     int end = 0;
+    boolean none = false;
     try {
       JsonToken first = parser.nextToken();
       if (first == null) {
@@ -138,9 +139,7 @@ public class JsonLine implements UDF1 {
           rows++;
         }
         generator.writeEndArray();
-        if (rows == 0) {
-          return null;
-        }
+        none = rows == 0;
       } else if (first == JsonToken.START_OBJECT) {
         copy(parser, generator, root, line);
       } else {
@@ -161,7 +160,7 @@ public class JsonLine implements UDF1 {
     while (end < line.length() && mayFollow(line.charAt(end), allowed)) {
       end++;
     }
-    return end < line.length() ? SEVERAL : written.toString();
+    return end < line.length() ? SEVERAL : none ? null : written.toString();
   }
 
   /** An object of an array as a JSON text, with its raw text in the field `RAW`. */
