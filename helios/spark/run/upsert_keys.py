@@ -49,7 +49,7 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
         # A record that was read from the stamps of a snapshot does not name the folder.
         former = _state(context, keys_folder_of(context, record.checkpoint, None))
     if former.path("") == state.path(""):
-        return  # the state stays in the checkpoint
+        return  # the new checkpoint has the same location: the state within it stays where it is
     if folder is None:
         state.files.delete(state.folder)
     state.take_over(context.spark, former, record.batch if record is not None else -1)

@@ -78,8 +78,8 @@ class Part(Protocol):
 class Sink(Protocol):
     """The target of a pipeline's batches.
 
-    `find` alone decides whether a batch is written: a batch that it finds is not written again. The defaults of the
-    other methods suit a sink without a ledger record.
+    `find` alone decides whether a batch is written: a batch that it finds is not written again. Each sink also defines
+    `stage` and `commit`. The defaults of the other methods suit a sink without a ledger record.
     """
 
     transactional: bool = False

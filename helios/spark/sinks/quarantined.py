@@ -53,7 +53,7 @@ def detach_rows(spark: SparkSession, quarantine: TableName, rows: str, positions
             of batches without a commit in the target, because all their rows were rejected.
     """
     of_batches = positions_condition(positions) if positions else "false"
-    # A row without a batch was rejected again by a replay, and stays.
+    # A row without a batch was rejected again by a replay, and keeps the pipeline's name.
     later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
     _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({of_batches} OR {later})")
 

@@ -110,7 +110,8 @@ class ChangesByTable:
         Args:
             table: The table; None for records without `TABLE`.
             keys: The key columns of the table.
-            why: The reason why the records are bad; a record that was bad before keeps its own reason.
+            why: The reason for the records without a reason of their own; None if each has one: it is no change of a
+                row, or lacks a table, a schema part or a key.
 
         Raises:
             Py4JJavaError: A bad record stops the run.
