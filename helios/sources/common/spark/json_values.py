@@ -106,12 +106,13 @@ def json_line(
         text: The column with the texts.
         columns: The wanted columns, as Spark's JSON form of a schema; empty for all fields.
         texts: The types whose values become strings.
-        features: Jackson's features to enable; `ALONE` allows only white space after the value.
+        features: Jackson's features to enable, and `ALONE`, which Jackson does not know: with it, only white space may
+            follow the value.
         rescued: The name of the field that gets all fields without a column; empty to leave those fields out.
         timestamps: The unit of numbers in timestamp columns, if timestamps become strings: "s", "ms" or "us".
 
     Returns:
-        The rewritten JSON; "!" and the reason for a bad row; null for a text without a row.
+        The rewritten JSON; "!" and the reason for a bad row; null for a null or blank text, and for an empty array.
     """
     settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
     return java_function(spark, "helios_json_line", JSON_LINE, [text], settings)

@@ -1,6 +1,6 @@
 """Parses plain JSON in one pass, from bytes to Spark's internal rows.
 
-An object is plain if this parser certainly returns the same row as `json_lines` and Spark's parser, which read all
+An object is plain if this parser certainly returns the same row as `json_line` and Spark's parser, which read all
 other objects.
 """
 

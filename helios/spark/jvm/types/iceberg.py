@@ -135,7 +135,7 @@ class JavaSnapshot(JavaObject, Protocol):
         """append, replace, overwrite or delete; None in the oldest tables."""
 
     def summary(self) -> JavaMap[str, str]:
-        """Null in the oldest tables."""
+        """None in the oldest tables."""
 
     def schemaId(self) -> int | None: ...
 
