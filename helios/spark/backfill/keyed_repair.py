@@ -1,4 +1,4 @@
-"""The parts that both repairs of an upsert share, by commits and by a filter.
+"""The parts that the two repairs of an upsert share: the repair by commits, and the repair by a filter.
 
 A repair selects some keys. It compares the rows that the target has for these keys with the rows that the current
 script computes for them, and commits the difference with a MERGE.

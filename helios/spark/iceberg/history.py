@@ -1,4 +1,4 @@
-"""The retained snapshots of a table, newest first."""
+"""The size of a table's history, and the retained snapshots of a branch."""
 
 from __future__ import annotations
 

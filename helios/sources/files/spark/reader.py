@@ -221,7 +221,11 @@ class FilesReader(SpanSource):
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
-        """True if a planned span must be planned again: files are gone or have changed, and this is allowed."""
+        """True if a planned span must be planned again.
+
+        This is so if files are gone or have changed, and the source allows this. If it does not allow changed files, a
+        run must have failed on the span before.
+        """
         gone, changed, _ = self._gone_and_changed(self._planned(span))
         if gone and self._source.missing != "skip":
             return False
