@@ -162,7 +162,7 @@ def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
     if not matching_entries:
         raise NotFound(
             f"no known error matches {text!r}. {near_miss(code_or_text.upper(), [f.code for f in FAMILIES])}",
-            fix="give the code in brackets, or the words of the error without names and numbers.",
+            fix="give the code alone, such as H106, or the words of the error without names and numbers.",
         )
     return matching_entries
 

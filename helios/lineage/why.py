@@ -278,13 +278,13 @@ class _Question:
         redone_spans = {span.source: span for span in redone.spans} if redone is not None else {}
         spans = [redone_spans.get(span.source, span) for span in commit.spans]
         declared = {source["name"]: source for source in commit.plan.plan["sources"]} if commit.plan is not None else {}
-        key, unknown = key_in_source(commit.plan.plan["steps"] if commit.plan is not None else None, key)
+        key, not_searched = key_in_source(commit.plan.plan["steps"] if commit.plan is not None else None, key)
         return [
             Read(
                 source=entry.source,
                 text=text,
                 entry=span.entry,
-                again=unknown or self._again(entry.kind, span, key, declared.get(entry.source, {})),
+                again=not_searched or self._again(entry.kind, span, key, declared.get(entry.source, {})),
             )
             for entry, text, span in zip(commit.reads, commit.read_texts, spans, strict=True)
         ]

@@ -245,7 +245,7 @@ class UpsertRepair:
             why = f"it holds {merge.shown(duplicate.asDict())} more than once"
             raise self.error(slice, why, "leave one row of each key.")
 
-    def changing_keys(self, commits: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
+    def commits_in_scope(self, commits: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
         """Yields those of the commits that changed rows of keys in a scope."""
         for commit in commits:
             if not scope.narrow(self.snapshots.changed_by(commit)).isEmpty():

@@ -177,7 +177,7 @@ class UpsertFilterRepair(UpsertRepair):
             rows_of_slice.append(present_of_slice)
         keys_of_slice = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in rows_of_slice]).distinct()
         scope = self.scope_of(self.computed_once(keys_of_slice))
-        for commit in self.changing_keys(self.target_rows.others(head), scope):
+        for commit in self.commits_in_scope(self.target_rows.others(head), scope):
             raise self.error(slice.name, _changed_by(commit), LEAVE_OUT_FIX)
         computed = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
         wanted = self.computed_once(latest(computed, self.mode.keys))

@@ -219,7 +219,7 @@ class UpsertCommitRepair(UpsertRepair):
         )
 
     def _refuse_others(self, others: Sequence[JavaSnapshot], scope: MergeScope) -> None:
-        for commit in self.changing_keys(others, scope):
+        for commit in self.commits_in_scope(others, scope):
             writer = commit.summary().get("helios.pipeline")
             raise self._error(
                 f"snapshot {commit.snapshotId()}, of {writer or 'another writer'}, has changed the same keys since",

@@ -70,7 +70,7 @@ def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
 # limits to the number of written files
 
 
-def last_partitions(table: JavaTable) -> int:
+def last_partition_count(table: JavaTable) -> int:
     """The number of partitions that a table's newest commit has changed, as an estimate for the next batch."""
     snapshot = table.currentSnapshot()
     return int(string_map(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0

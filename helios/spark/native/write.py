@@ -11,7 +11,7 @@ from helios.native.program import NotNative
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.native.batch import NativeBatch, data_files
-from helios.spark.native.spread import last_partitions
+from helios.spark.native.spread import last_partition_count
 from helios.spark.native.stores import store_of
 from helios.spark.native.target import target_of
 
@@ -39,7 +39,7 @@ def try_write(
         native.check_columns(analyzed, stored)
         store = store_of(pending.table, native.catalog)
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
-        written = native.write(pending.spark, target, store, last_partitions(pending.table))
+        written = native.write(pending.spark, target, store, last_partition_count(pending.table))
     except NotNative as reason:
         native.leave_to_spark(reason)
         return False

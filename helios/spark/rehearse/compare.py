@@ -8,6 +8,7 @@ counts as its key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,12 +30,14 @@ from helios.spark.jvm.sql import JSON_TIMES, quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.rehearse.report import Counts, Values
 
-OWNER, SIGN, KEY = "__helios_owner", "__helios_sign", "__helios_key"
+COMMIT, SIGN, KEY = "__helios_commit", "__helios_sign", "__helios_key"
 ADDED, MISSING, ROWS, IS_PAIR = "__helios_added", "__helios_missing", "__helios_rows", "__helios_pair"
 TOUCHED_BY, TOUCHED_KEY = "__helios_of", "__helios_touched"
 """The columns with a commit that changed a key, and with that key."""
 ALL = -1
-"""The value of `OWNER` for the sum over all commits."""
+"""The value of `COMMIT` for the sum over all commits."""
+UNORDERED = re.compile(r"\bmap<|\bvariant\b")
+"""A type, as text, by which Spark cannot group rows: a map or a variant at any depth."""
 DIGITS = {DoubleType: 12, FloatType: 6}
 """The significant digits that are compared of floating-point numbers, since sums depend on the order of rows."""
 JSON_OPTIONS = {**JSON_TIMES, "ignoreNullFields": "false"}
@@ -49,14 +52,14 @@ class Side:
         table: Iceberg's table object.
         after: The snapshot before the first change; None if the table had no snapshot before.
         to: The snapshot of the last change; None if there is no change.
-        owners: The snapshots whose changes are compared, each with the index of the commit to which it belongs.
+        commit_of: The snapshots whose changes are compared, each with the index of the commit to which it belongs.
     """
 
     name: TableName
     table: JavaTable
     after: int | None
     to: int | None
-    owners: Mapping[int, int]
+    commit_of: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def compare(
             return Differences({}, Counts(), (), (), ())
         after = delta if appends else _after_each(delta, fields)
         each = dict(_counted(after, fields, paired=bool(keys)))
-        overall = net(delta.withColumn(OWNER, F.lit(ALL)), fields, (OWNER, KEY), SIGN)
+        overall = net(delta.withColumn(COMMIT, F.lit(ALL)), fields, (COMMIT, KEY), SIGN)
         total = dict(_counted(overall, fields, paired=bool(keys))).get(ALL, Counts())
         added, missing, changed = _samples(overall, fields, samples, paired=bool(keys))
         return Differences(each, total, added, missing, changed)
@@ -118,22 +121,22 @@ def _signed(
 ) -> DataFrame | None:
     """The rows that a table's changes added, with the sign, and the rows that they removed, with the opposite sign.
 
-    Each row also has its `OWNER`. Returns None if there are no changes.
+    Each row also has its `COMMIT`. Returns None if there are no changes.
     """
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
     # Without row lineage, `read_changes` needs keys for merge-on-read changes. The keys only pair the old
     # and the new image of a row. Here each image counts alone, so any columns do.
-    pairing = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
-    if side.to is None or not side.owners:
+    pairing = tuple(keys) or tuple(field.name for field in own if not UNORDERED.search(field.dataType.simpleString()))
+    if side.to is None or not side.commit_of:
         return None
     rows = read_changes(spark, read, side.after, side.to, pairing)
     kind, _, commit = CHANGE_COLUMNS
-    owner = F.create_map(*(F.lit(value) for pair in side.owners.items() for value in pair))
+    index = F.create_map(*(F.lit(value) for pair in side.commit_of.items() for value in pair))
     signs = F.when(F.col(kind).isin(DELETE, UPDATE_BEFORE), -sign).otherwise(sign).cast("bigint")
     values = [_value(field).alias(field.name) for field in fields]
-    owned = rows.withColumn(OWNER, F.try_element_at(owner, F.col(commit))).where(F.col(OWNER).isNotNull())
-    return owned.select(OWNER, signs.alias(SIGN), *values)
+    owned = rows.withColumn(COMMIT, F.try_element_at(index, F.col(commit))).where(F.col(COMMIT).isNotNull())
+    return owned.select(COMMIT, signs.alias(SIGN), *values)
 
 
 def _value(field: StructField) -> Column:
@@ -157,7 +160,7 @@ def _delta(
     if not parts:
         yield None
         return
-    differing = net(reduce(DataFrame.unionAll, parts), fields, (OWNER,), SIGN)
+    differing = net(reduce(DataFrame.unionAll, parts), fields, (COMMIT,), SIGN)
     names = keys or [field.name for field in fields]
     key = F.to_json(F.struct(*map(quoted, names)), JSON_OPTIONS)
     cached = differing.withColumn(KEY, key).persist()
@@ -169,10 +172,10 @@ def _delta(
 
 def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:
     """The difference of the two tables after each commit, at the keys that the commit changed in either table."""
-    touched = delta.select(F.col(OWNER).alias(TOUCHED_BY), F.col(KEY).alias(TOUCHED_KEY)).distinct()
-    changed_until_then = (F.col(KEY) == F.col(TOUCHED_KEY)) & (F.col(OWNER) <= F.col(TOUCHED_BY))
-    joined = touched.join(delta, changed_until_then).drop(OWNER, TOUCHED_KEY).withColumnRenamed(TOUCHED_BY, OWNER)
-    return net(joined, fields, (OWNER, KEY), SIGN)
+    touched = delta.select(F.col(COMMIT).alias(TOUCHED_BY), F.col(KEY).alias(TOUCHED_KEY)).distinct()
+    changed_until_then = (F.col(KEY) == F.col(TOUCHED_KEY)) & (F.col(COMMIT) <= F.col(TOUCHED_BY))
+    joined = touched.join(delta, changed_until_then).drop(COMMIT, TOUCHED_KEY).withColumnRenamed(TOUCHED_BY, COMMIT)
+    return net(joined, fields, (COMMIT, KEY), SIGN)
 
 
 def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> DataFrame:
@@ -181,7 +184,7 @@ def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) ->
     If `paired`, `IS_PAIR` is true if each side has one row: then they count as one changed row.
     """
     values = F.struct(F.col(SIGN), *(F.col(quoted(field.name)) for field in fields))
-    sides = rows.groupBy(OWNER, KEY).agg(
+    sides = rows.groupBy(COMMIT, KEY).agg(
         F.sum(F.greatest(F.col(SIGN), F.lit(0))).alias(ADDED),
         F.sum(F.greatest(-F.col(SIGN), F.lit(0))).alias(MISSING),
         F.collect_list(values).alias(ROWS),
@@ -193,7 +196,7 @@ def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) ->
 def _counted(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> Iterator[tuple[int, Counts]]:
     changed = F.when(F.col(IS_PAIR), 1).otherwise(0)
     sums = (F.sum(F.col(ADDED) - changed), F.sum(F.col(MISSING) - changed), F.sum(changed))
-    for row in _grouped(rows, fields, paired=paired).groupBy(OWNER).agg(*sums).collect():
+    for row in _grouped(rows, fields, paired=paired).groupBy(COMMIT).agg(*sums).collect():
         yield int(row[0]), Counts(added=int(row[1]), missing=int(row[2]), changed=int(row[3]))
 
 

@@ -56,7 +56,7 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
 
 
 def drop_former(
-    context: SinkContext, replaced: Record | None, record: Record | None, others: Collection[Record]
+    context: SinkContext, replaced: Record | None, record: Record | None, records: Collection[Record]
 ) -> None:
     """Deletes the upsert state of a former checkpoint, once the record names the folder of the new one.
 
@@ -65,11 +65,11 @@ def drop_former(
         replaced: Its record until now; None if it had no record.
         record: Its current record. If that names another checkpoint, another driver has taken over, and nothing is
             deleted.
-        others: All records of the target. The pipeline of a published branch may still use the former state.
+        records: All records of the target. The pipeline of a published branch may still use the former state.
     """
     if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
         return
-    if replaced.keys is not None and any(other.keys == replaced.keys for other in others):
+    if replaced.keys is not None and any(other.keys == replaced.keys for other in records):
         return
     former, state = upsert_state(context, replaced), _state(context, context.keys_folder)
     if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.has_keys:

@@ -48,7 +48,8 @@ def _time(df: DataFrame, rule: LateRule) -> Column:
     fields = watermark_columns(df)
     if len(fields) != 1 or isinstance(fields[0].dataType, StructType):
         raise DeclarationError(
-            f"{rule.watermark.text()}: the event time of its rows is not one column before {rule.step.text()}.",
+            f"{rule.watermark.text()}: the rows that reach {rule.step.text()} do not have exactly one column of event "
+            "times.",
             where=rule.watermark.origin,
             fix="keep the watermark's column, or leave on_late= out.",
         )
@@ -75,4 +76,4 @@ def _window_end_text(end: Column, rule: LateRule) -> Column:
 
 
 def _refuse_other_flow(flow: Flow) -> DataFrame:
-    raise AssertionError(f"no other flow comes before the state, and {flow.text()} does")
+    raise AssertionError(f"a step before the window or dedupe reads another flow: {flow.text()}")

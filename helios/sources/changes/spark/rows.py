@@ -33,7 +33,7 @@ EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
 KEY_TEXT = "__helios_key_text"
 """The hidden column with the record's key as text; null if the key is not UTF-8."""
 
-NOT_A_CHANGE = "__helios_not_a_change"
+WHY_NO_CHANGE = "__helios_not_a_change"
 """The hidden column with the reason why a record is not a change of a row; null if it is one."""
 
 VALUES, CONVERTED = "__helios_values", "__helios_converted"
@@ -67,7 +67,7 @@ BINLOGS = ("mysql", "mariadb")
 def events(records: DataFrame) -> DataFrame:
     """Records with their envelope, their key and the `schema` part of the envelope; tombstones are left out.
 
-    If the value of a record is not one JSON object, `NOT_A_CHANGE` has the reason.
+    If the value of a record is not one JSON object, `WHY_NO_CHANGE` has the reason.
     """
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])
@@ -76,14 +76,14 @@ def events(records: DataFrame) -> DataFrame:
         record.alias(RECORD),
         json_line(spark, F.when(F.is_valid_utf8(text), text), ENVELOPE.json(), (), FEATURES).alias(EVENT),
         json_line(spark, F.when(F.is_valid_utf8(key), key), KEY_ENVELOPE.json(), (), FEATURES).alias(KEY),
-        F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text")).alias(NOT_A_CHANGE),
+        F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text")).alias(WHY_NO_CHANGE),
         F.when(F.is_valid_utf8(key), key).alias(KEY_TEXT),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
     parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
     parsed_key = F.from_json(an_object(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
     reason = F.coalesce(
-        F.col(NOT_A_CHANGE),
+        F.col(WHY_NO_CHANGE),
         F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
     )
     has_payload = F.col(EVENT)["payload"].isNotNull()  # with a schema part, the envelope is in the field `payload`
@@ -92,7 +92,7 @@ def events(records: DataFrame) -> DataFrame:
     )
     own_key = F.coalesce(F.when(F.col(KEY)["schema"].isNotNull(), F.col(KEY)["payload"]), F.col(KEY_TEXT))
     return (
-        df.withColumns({EVENT: parsed, KEY: parsed_key, NOT_A_CHANGE: reason})
+        df.withColumns({EVENT: parsed, KEY: parsed_key, WHY_NO_CHANGE: reason})
         .withColumns({KEY: own_key, "schema": F.col(EVENT)["schema"], EVENT: payload})
         .drop(KEY_TEXT)
     )
@@ -114,7 +114,7 @@ def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
         by: Further columns to group by.
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
-    good = F.col(NOT_A_CHANGE).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
+    good = F.col(WHY_NO_CHANGE).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
     newest = F.max(F.struct(F.col(RECORD)["timestamp"], F.col(RECORD)["offset"])).alias("newest")
     position = _log_position()
     at = F.when(position["file"].isNotNull() & position["position"].isNotNull(), position)
@@ -251,7 +251,7 @@ def _envelope_reason(keys: Sequence[str]) -> Column:
     )
     unordered = order["position"].isNull() | order["file"].isNull()
     return (
-        F.when(F.col(NOT_A_CHANGE).isNotNull(), F.col(NOT_A_CHANGE))
+        F.when(F.col(WHY_NO_CHANGE).isNotNull(), F.col(WHY_NO_CHANGE))
         .when(op.isNull(), F.lit("the value is not an envelope of Debezium: it has no op"))
         .when(op == "t", F.lit("the table was truncated, which an upsert cannot follow"))
         .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is not a change of a row")))
@@ -289,7 +289,7 @@ def rows(
         no_schema: The reason for records without a schema part, if no columns are declared.
     """
     connect_types.prepare(changes.sparkSession)
-    df = changes.withColumn(NOT_A_CHANGE, _envelope_reason(keys))
+    df = changes.withColumn(WHY_NO_CHANGE, _envelope_reason(keys))
     # Only the record's key is used for a delete: `before` may not even have the key columns of the deleted row.
     df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
     declared, schema = declared_columns(source), F.col("schema")
@@ -318,7 +318,7 @@ def _parsed_without_version(df: DataFrame, source: CdcSource, wanted: StructType
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
         return _with_hidden(df, nulls, F.coalesce(reason, F.lit(no_schema)))
     kinds = [(f.name, connect_types.declared(f.dataType, source.time, source.decimals)) for f in declared.fields]
-    return _parsed(df.withColumn(NOT_A_CHANGE, F.coalesce(NOT_A_CHANGE, reason)), tuple(kinds), source, wanted)
+    return _parsed(df.withColumn(WHY_NO_CHANGE, F.coalesce(WHY_NO_CHANGE, reason)), tuple(kinds), source, wanted)
 
 
 def _parsed(
@@ -380,5 +380,5 @@ def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame
         _change_order().alias(LOG),
         gone.alias(GONE),
         F.col(RECORD),
-        F.coalesce(F.col(NOT_A_CHANGE), why).alias(BAD_REASON),
+        F.coalesce(F.col(WHY_NO_CHANGE), why).alias(BAD_REASON),
     )

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from helios.model.flow import Source
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import rows as debezium_rows
-from helios.sources.changes.spark.rows import EVENT, KEY, NOT_A_CHANGE, OPERATIONS, ORIGIN
+from helios.sources.changes.spark.rows import EVENT, KEY, OPERATIONS, ORIGIN, WHY_NO_CHANGE
 from helios.sources.changes.spark.versions import TableVersions, versions_of
 from helios.sources.common.spark.run_state import RejectedInput
 
@@ -118,7 +118,7 @@ class ChangesByTable:
         """
         changes = self._changes_of(table)
         if why is not None:
-            changes = changes.withColumn(NOT_A_CHANGE, F.coalesce(NOT_A_CHANGE, F.lit(why)))
+            changes = changes.withColumn(WHY_NO_CHANGE, F.coalesce(WHY_NO_CHANGE, F.lit(why)))
         # All of these rows are bad, so none is written. They must be read all the same: reading a bad record stops the
         # run, or counts the record as dropped.
         self._rows(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
@@ -160,7 +160,7 @@ def _with_table(changes: DataFrame) -> DataFrame:
     why = F.when(changes_row & ~names_table, F.lit("its source names no table"))
     return changes.withColumns(
         {
-            TABLE: F.when(F.col(NOT_A_CHANGE).isNull() & names_table, table),
-            NOT_A_CHANGE: F.coalesce(F.col(NOT_A_CHANGE), why),
+            TABLE: F.when(F.col(WHY_NO_CHANGE).isNull() & names_table, table),
+            WHY_NO_CHANGE: F.coalesce(F.col(WHY_NO_CHANGE), why),
         }
     )
