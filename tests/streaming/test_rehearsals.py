@@ -281,6 +281,22 @@ def test_a_loosened_filter_fills_batches_that_wrote_nothing(world: Any) -> None:
     assert found.steps[1].startswith("+ where(id < 100)  (")
 
 
+def test_replaced_rows_may_have_maps_inside_of_structs(world: Any) -> None:
+    followed = world.source("a.s").incremental()
+
+    def copy(amount: str) -> Any:
+        made = with_columns(kind="id % 2", nested="named_struct('tags', map('a', id))", amount=amount)
+        return (followed >> made >> world.sink("a.t").partition_by("kind").overwrite_partitions()).named("copy")
+
+    for ids in ([1, 2], [3], [4]):
+        world.fill("a.s", ids)
+        world.run(copy("1"))
+    assert not rehearse(world, copy("1")).anything
+    found = rehearse(world, copy("if(id = 4, 2, 1)"))
+    assert [one.failed or one.unread for one in found.commits] == ["", "", ""]
+    assert [one.differs.total for one in found.commits] == [0, 0, 2]
+
+
 def test_rejected_rows_are_counted_by_expectation(world: Any) -> None:
     rows = world.source("a.s").incremental()
 
