@@ -32,9 +32,7 @@ def comparable(rows: DataFrame, order: Column, stored: Column, keys: tuple[str, 
 
     Args:
         rows: The changes; only the type of their order is used.
-        order: The order of a change.
         stored: The stored order of the change's key; null without one.
-        keys: The key columns.
     """
     fields = _order_fields(rows)
     if fields == TOPIC_POSITION:
