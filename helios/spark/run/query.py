@@ -48,14 +48,7 @@ STATEFUL_OPERATORS = (
 
 
 class PipelineQuery:
-    """One start of a pipeline.
-
-    Args:
-        plan: The pipeline.
-        spark: The session.
-        run: The run, which observes its batches.
-        location: The location of its checkpoint.
-    """
+    """One start of a pipeline."""
 
     def __init__(self, plan: Plan, spark: SparkSession, run: Run, location: str) -> None:
         self.compiled = plan
@@ -91,6 +84,7 @@ class PipelineQuery:
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
+            CheckFailed: Spark keeps state for the steps, and they or the sink do not fit a stateful query.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         self._replace_plan(self._with_source_order())
