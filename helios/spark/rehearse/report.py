@@ -31,7 +31,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejects:
-    """The rows that an expectation rejected.
+    """How many rows an expectation rejected, then and now.
 
     Attributes:
         step: The expectation that rejected the rows; the reason if no step rejected them.

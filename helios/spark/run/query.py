@@ -63,7 +63,7 @@ class PipelineQuery:
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     def _with_source_order(self) -> Plan:
-        """The plan, whose upsert takes the order, the deletes and the keys from the source if the source has them."""
+        """The plan; its upsert takes order and deletes from a source that has them, and keys if none are declared."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:

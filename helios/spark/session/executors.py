@@ -67,7 +67,7 @@ class Executors:
         self._folders = [] if self._master.startswith("local") else folders_of(plan, checkpoint)
 
     def verify(self) -> None:
-        """Waits for an executor, and verifies executors that have not been verified yet.
+        """Waits for an executor, and verifies all executors if some of them have not been verified yet.
 
         Raises:
             ConfigError: An executor does not see a folder.

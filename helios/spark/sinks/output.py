@@ -50,7 +50,7 @@ class OutputSink(protocol.Sink):
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that has its lease."""
+        """Opens the sink; the pipeline holds the lease of its checkpoint already."""
         return cls(context, planned)
 
     @classmethod
