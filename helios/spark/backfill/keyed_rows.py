@@ -137,7 +137,7 @@ class BatchRows:
         return mode
 
     def refuse_columns(self) -> None:
-        """Rejects a target whose rows cannot be computed again from the batches alone.
+        """Refuses a target whose rows cannot be computed again from the batches alone.
 
         Raises:
             InputError: The target does not store the order, or has columns that the script does not compute.
