@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 def partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField | str]) -> PartitionSpec:
     """The PyIceberg partition spec for declared partition fields.
 
-    Args:
-        table: The table's name, for messages.
-        schema: The table's columns, with their ids.
-        fields: Transforms, or bare column names.
-
     Raises:
         NotFound: A field names a column that does not exist.
         DeclarationError: A transform does not fit its column, or a field occurs twice.

@@ -131,11 +131,7 @@ def _chosen_commits(history: History, last: int | None, since: str | None) -> Se
 
 
 def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
-    """Checks that the target or the script has every column of `--key`.
-
-    Raises:
-        InputError: Neither has one of the columns.
-    """
+    """Checks that the target or the script has every column of `--key`."""
     if not keys or plan.schema is None:  # some scripts have columns that are known only when they run
         return
     from helios.plan.typing.schema import from_pyiceberg

@@ -206,7 +206,7 @@ def _remove_working_folders(folder: Path) -> None:
 
 
 def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls. Returns a likely cause, in case that jars are missing afterwards."""
+    """Runs Ivy until it ends or stalls. Returns the likely cause if jars are missing afterwards."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)

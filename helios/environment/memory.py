@@ -11,7 +11,6 @@ HEAP_DIVISOR = 4
 """The heap is the memory divided by this number, like the JVM's own default. Spark's default is always 1 GB."""
 MIN_HEAP, MAX_HEAP = 1 << 30, 16 << 30
 HEAP_IF_UNKNOWN = 2 << 30
-"""The heap if the machine's memory is unknown."""
 
 CGROUP = Path("/sys/fs/cgroup")
 LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
@@ -20,12 +19,7 @@ LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
 
 @dataclass(frozen=True)
 class Heap:
-    """The heap of a driver on a local master.
-
-    Attributes:
-        bytes: The size.
-        why: The reason for the size.
-    """
+    """The heap of a driver on a local master."""
 
     bytes: int
     why: str
@@ -68,10 +62,6 @@ def driver_heap() -> Heap:
 
 def driver_memory_text(master: str, conf: Mapping[str, str]) -> str:
     """One line with the size of a driver's heap and the reason for the size.
-
-    Args:
-        master: Spark's master.
-        conf: The user's conf.
 
     Examples:
         >>> driver_memory_text("local[*]", {"spark.driver.memory": "3g"})

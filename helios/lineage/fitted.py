@@ -51,9 +51,7 @@ def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) 
 
     Args:
         condition: An unbound condition.
-        schema: The table's schema.
         text: The condition as the user wrote it.
-        table: The name of the table.
 
     Raises:
         InputError: A column is unknown, ambiguous or nested, or is compared with a value of another kind, such as text.

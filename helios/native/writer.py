@@ -64,7 +64,6 @@ class TableWriter:
     Rows are collected in memory up to a limit. Then they are split by partition and written.
 
     Args:
-        target: The table.
         name: The prefix of the files' names.
         store: PyIceberg's properties of the table's store.
     """

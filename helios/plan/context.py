@@ -19,7 +19,6 @@ class Context:
     """The configuration and the catalogs with which names are resolved.
 
     Attributes:
-        config: The configuration that applies to the script.
         catalogs: The catalogs that the script declares, by name.
         offline: Whether catalogs must not be read.
     """
@@ -34,7 +33,6 @@ class Context:
         Args:
             name: The name as the user wrote it.
             catalog: The catalog that was declared with the name.
-            where: The line with the name.
 
         Raises:
             NotFound: The catalog is not declared.
@@ -67,7 +65,6 @@ class Surroundings:
     """The context for describing a source.
 
     Attributes:
-        context: The configuration and the catalogs.
         produced: The tables that are written by the pipelines of the same compilation; they may not exist yet.
         mirrored: Whether the sink is a mirror. Then the rows may be changes of several tables.
     """

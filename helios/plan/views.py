@@ -27,13 +27,7 @@ _COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?
 
 @dataclass(frozen=True)
 class View:
-    """An aggregate whose groups are recomputed when one of their rows has changed.
-
-    Attributes:
-        before: The steps before the aggregate.
-        aggregate: The aggregate.
-        after: The steps after the aggregate.
-    """
+    """An aggregate whose groups are recomputed when one of their rows has changed."""
 
     before: tuple[Step, ...]
     aggregate: Aggregate
@@ -64,7 +58,6 @@ def view_problems(pipeline: Pipeline) -> list[HeliosError]:
 
 
 def _followed_changes(pipeline: Pipeline) -> bool:
-    """True if the pipeline follows the changes of a table."""
     sources = [inner.source for inner in flows(pipeline.stream)]
     return any(s.streaming and s.reads_changes for s in sources)
 

@@ -21,7 +21,6 @@ class Node:
     """A snapshot in its table's history.
 
     Attributes:
-        id: Its id.
         parent: Its parent's id; None for the first snapshot, or if PyIceberg's expiry removed the parent id.
         sequence: Its sequence number; 0 in tables of format v1.
         at: The time of its commit, in milliseconds since 1970.
@@ -39,9 +38,8 @@ class Landing:
 
     Attributes:
         batch: Its number; -1 for the state with which a new checkpoint began.
-        snapshot: Its snapshot.
-        sequence: A lower bound of that snapshot's sequence number; 0 if unknown.
-        head: A later head of the branch that was proven to descend from it.
+        sequence: A lower bound of the sequence number of `snapshot`; 0 if unknown.
+        head: A later head of the branch that was proven to descend from `snapshot`.
     """
 
     batch: int
@@ -77,9 +75,6 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
 
     Args:
         head: The newest snapshot of the branch; None for an empty one.
-        landing: The batch.
-        now: The current metadata of the table.
-        read: Reads an earlier metadata file of the table.
     """
     files = EarlierVersions(read)
     proofs = {landing.snapshot, landing.head} - {None}  # an ancestor among these proves that the branch has the batch
@@ -110,11 +105,7 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
 
 
 class EarlierVersions:
-    """The earlier metadata files of a table; one search reads at most `MOST_FILES` of them.
-
-    Args:
-        read: Reads a file; None if it was deleted.
-    """
+    """The earlier metadata files of a table; one search reads at most `MOST_FILES` of them."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -125,7 +116,6 @@ class EarlierVersions:
         """Looks up a snapshot in the file that committed it, or in a later file that still retains its parent.
 
         Args:
-            node: The snapshot.
             version: The metadata whose log is searched first; if that log does not reach back far enough, the log of
                 its oldest file is searched next.
 

@@ -86,9 +86,7 @@ def second_driver(location: str, properties: Mapping[str, str], where: Origin | 
     """The error for a checkpoint that another driver holds, before Spark starts; None if no such driver is known.
 
     Args:
-        location: The checkpoint.
         properties: PyIceberg's properties of the catalog, which open its storage.
-        where: The line of the pipeline.
     """
     try:
         holder = parse(text_in(location, properties, FILE))

@@ -22,7 +22,6 @@ from helios.table.storage import Folder
 
 FOLDER = "helios/plans"
 BACKFILL_FOLDER = f"helios/backfill/{FOLDER}"
-"""The folder of the plans of backfills."""
 LAST = f"{FOLDER}/last"
 VERSION = 1
 """The newest version of plan files that this code reads."""
@@ -95,7 +94,6 @@ def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any
     """Returns a plan without the fields that change with the state of its sources and its target.
 
     Args:
-        plan: The plan as JSON values.
         state: The steps and sources on which the state in the pipeline's checkpoint depends, as text.
 
     Examples:
@@ -116,7 +114,6 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
     """The plan of the last run of a checkpoint; None if none is kept, or it cannot be parsed.
 
     Args:
-        location: The checkpoint.
         properties: PyIceberg's properties, which open the storage.
 
     Raises:
@@ -132,7 +129,6 @@ def plans_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str
     """The kept plans of a pipeline's runs and backfills that parse, oldest first; none if a checkpoint cannot be read.
 
     Args:
-        pipeline: The pipeline.
         places: The warehouses to search for its checkpoints if `locations` is empty.
         locations: The locations of its checkpoints.
     """

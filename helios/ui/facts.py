@@ -15,7 +15,6 @@ class Problem:
     """The last error of a pipeline.
 
     Attributes:
-        what: What happened.
         where: The line of the script; None if no line causes the error.
         fix: The fix; None if it is unknown.
         code: The code for `helios explain`; None for an error that is not Helios's own.
@@ -55,8 +54,6 @@ class PipelineFacts:
     """One pipeline.
 
     Attributes:
-        name: The name of the pipeline.
-        target: The table that the pipeline writes.
         state: In a run: waiting, starting, running, away in an outage, finished, stopped or failed. In a lake: running,
             resting (not running), committed (unknown whether it runs), new (no known commit) or reading (not read yet).
         batches: In a run, the batches that it committed; in a lake, the batches up to the last commit.
@@ -68,10 +65,8 @@ class PipelineFacts:
         snapshot: The snapshot of the last commit.
         committed: The time of the last commit.
         behind: The backlog; None if it is unknown.
-        problem: The last error.
         message: What the pipeline waits for, or its last message.
         audit: The batch that has not passed its audit.
-        notes: Further remarks.
         declared: The maintenance that the script declares, as text; None without a script.
     """
 
@@ -101,17 +96,14 @@ class TableFacts:
     Attributes:
         name: The full name.
         pipelines: The pipelines that write the table.
-        rows: The number of rows.
         files: The number of data files.
         bytes: The size of the data files.
         deletes: The number of delete files.
         snapshots: The number of snapshots in the metadata.
-        format: The format version.
         committed: The time of the last commit.
         changed: How often the columns have changed, according to the metadata.
         small: The number of small files, as in `helios.table.status.Status`; None if they were not counted.
         advice: How to shorten the history; None if it is short.
-        quarantine: Whether the table is a quarantine.
     """
 
     name: str
@@ -136,20 +128,15 @@ class TimelineEntry:
     Attributes:
         number: The position in the feed, ascending.
         pipeline: The pipeline; empty for another writer of a table.
-        table: The table.
         kind: batch, skipped, maintained, waiting, resumed or failed.
         at: The time at which it ended.
-        batch: The number of the batch.
-        snapshot: The snapshot of the commit.
         seconds: The duration; None if it is not known.
         writing: The part of the duration for reading and writing in Spark.
         committing: The part of the duration for the commit.
-        rows: The rows that were written.
         files: The number of data files.
         bytes: The size of the data files.
         rejected: Rows that were kept out.
         late: Rows that a watermark dropped.
-        message: The message of the event.
     """
 
     number: int = 0

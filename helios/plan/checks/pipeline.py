@@ -144,13 +144,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 
 
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: ReadPath) -> list[HeliosError]:
-    """The problems of sources and steps that do not fit the sink.
-
-    Args:
-        pipeline: The pipeline.
-        sink: The sink.
-        path: How rows reach the steps.
-    """
+    """The problems of sources and steps that do not fit the sink."""
     problems: list[HeliosError] = []
     if sink.mode.replaces_table and path is not ReadPath.BATCH:
         problems.append(

@@ -85,5 +85,4 @@ def _obstacles(flow: Flow) -> Iterator[str]:
 
 
 def _drops_late_rows(step: Step) -> bool:
-    """True if a step drops rows that are late by their event time."""
     return isinstance(step, Dedupe) or (isinstance(step, Aggregate) and step.window is not None)

@@ -28,8 +28,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
     """The problems of the expressions `op=` and `order=` of a change log.
 
     Args:
-        source: The source.
-        columns: The columns of its records; None if they are known only when the pipeline runs.
+        columns: The columns of the records; None if they are known only when the pipeline runs.
     """
     problems: list[HeliosError] = []
     types: dict[str, SparkType] = {}

@@ -17,7 +17,6 @@ from helios.sources.kafka.kind import KAFKA
 
 
 def _debezium(source: CdcSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """The plan of reading Debezium's changes, and the problems of the source."""
     schema = declared_columns(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
     if not around.mirrored:
@@ -26,7 +25,6 @@ def _debezium(source: CdcSource, around: Surroundings) -> tuple[ReadPlan, list[H
 
 
 def _change_log(source: ChangeLogSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """The plan of reading a change log, and the problems of the source."""
     schema = declared_columns(source.kafka)
     problems = [
         *topic_problems(source.kafka, schema),

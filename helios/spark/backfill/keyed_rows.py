@@ -55,13 +55,7 @@ BEFORE_BATCHES = -1
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSnapshots:
-    """Reads the rows of a target at its snapshots.
-
-    Attributes:
-        spark: The session.
-        table: Iceberg's table object.
-        keys: The key columns.
-    """
+    """Reads the rows of a target at its snapshots."""
 
     spark: SparkSession
     table: JavaTable
@@ -76,7 +70,6 @@ class TargetSnapshots:
 
         Args:
             snapshot: The snapshot; None for a table without rows.
-            scope: The keys.
         """
         if snapshot is None:
             return self._read(None)
@@ -125,9 +118,6 @@ class BatchRows:
     """Computes the rows of an upsert's batches with the current script.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
-        table: Iceberg's table object.
         recompute: Runs the steps of the script over its sources.
         rejects: Compares rejected rows with the pipeline's quarantine.
         evolves: Whether new columns of the script are added to the target; False for a dry run.
@@ -147,7 +137,7 @@ class BatchRows:
         return mode
 
     def refuse_columns(self) -> None:
-        """Rejects a target whose rows cannot be computed again from the batches alone.
+        """Refuses a target whose rows cannot be computed again from the batches alone.
 
         Raises:
             InputError: The target does not store the order, or has columns that the script does not compute.
@@ -220,16 +210,13 @@ class BatchRows:
     def newest_between(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
         """The newest row of each key between two positions of the sources, computed in one query over all batches.
 
-        The rows have the columns of `of_batches`, and `TIED`. For a tied key, all rows that may be the newest are
-        returned.
+        The rows have the columns of `of_batches`, and `TIED`; None for no rows. For a tied key, all rows that may be
+        the newest are returned.
 
         Args:
             after: The position after which the rows begin; None for the first start of the pipeline.
             to: The position at which the rows end.
             number: The value of `BATCH` for all of the rows.
-
-        Returns:
-            The rows; None if there are none.
 
         Raises:
             HeliosError: A source no longer has the rows, or the script rejects other rows than the pipeline did.

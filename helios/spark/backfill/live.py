@@ -57,12 +57,7 @@ class LivePosition:
 
 
 def rolled_back_error(plan: Plan, source: str) -> InputError:
-    """Returns the error for a source that still has rows which a rollback removed from the target.
-
-    Args:
-        plan: The pipeline.
-        source: The source's name, for the message.
-    """
+    """Returns the error for a source that still has rows which a rollback removed from the target."""
     from_fix = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
         f"{plan.pipeline} has continued with a new checkpoint after batches or replays were rolled back: {source} "
@@ -78,11 +73,9 @@ class LivePipeline:
 
     Args:
         plan: The pipeline, compiled from the current script.
-        spark: The session.
-        checkpoint: The pipeline's checkpoint.
 
     Raises:
-        CheckpointError: The checkpoint is not this pipeline's.
+        CheckpointError: There is no checkpoint, or it is another pipeline's.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
@@ -109,7 +102,6 @@ class LivePipeline:
         """How far the pipeline has read, by the loaded metadata of its target.
 
         Args:
-            table: The target.
             committed: The last finished batch of the checkpoint, read before the target was loaded; -1 for none.
 
         Raises:
@@ -141,7 +133,7 @@ class LivePipeline:
         return LivePosition(record, committed, ends, entries_at_ends)
 
     def _starts(self) -> Sequence[Entry]:
-        """The followed sources where the pipeline first began, as the ledger names them."""
+        """The first positions of the followed sources, as entries of the ledger."""
         followed = [read for read in self._plan.reads if read.source.streaming]
         return [
             {
@@ -190,10 +182,7 @@ class LivePipeline:
         batch of the previous commit ended.
 
         Args:
-            commit: The commit.
             own: All commits of the pipeline, newest first.
-            live_position: How far the pipeline has read.
-            table: The target.
 
         Raises:
             InputError: It is the first commit of a former checkpoint, and rows may have been rolled back before it.
@@ -235,10 +224,7 @@ class ConflictWatcher:
     """Checks whether a commit of another writer conflicts with the slice that is being written.
 
     Args:
-        spark: The session.
-        table: The target.
-        name: Its name as Spark parses it.
-        slice: The slice.
+        name: The target's name as Spark parses it.
         pipelines: The present and former names of the live pipeline.
         produces_rows: Returns True if the current script produces rows of the slice from what the sources received
             since the slice's rows were computed, up to a position.
@@ -274,7 +260,6 @@ class ConflictWatcher:
         return ""
 
     def _adds_rows(self, snapshot: JavaSnapshot) -> bool:
-        """True if a commit adds rows of the slice."""
         scan = self._table.newIncrementalAppendScan().toSnapshot(int(snapshot.snapshotId()))
         parent = snapshot.parentId()
         scan = scan.fromSnapshotExclusive(int(parent)) if parent is not None else scan

@@ -108,7 +108,6 @@ def checksum(name: str) -> str:
 
 
 def move_error(files: SmallFiles, to: SmallFiles) -> CheckpointError:
-    """The error for a folder that cannot be moved."""
     return CheckpointError(f"the checkpoint {files.root} cannot be moved to {to.root}.", fix="move it by hand.")
 
 

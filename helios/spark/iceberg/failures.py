@@ -81,13 +81,9 @@ JAVA_EXCEPTION = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|
 def user_error(error: BaseException, plan: Plan) -> BaseException:
     """The error to raise for the user: a `HeliosError` for any error of Spark, Iceberg or a service.
 
-    Args:
-        error: The error that was raised.
-        plan: The pipeline; the message names it.
-
     Returns:
-        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError`. The error is its cause,
-        unless Spark's analyzer raised the error.
+        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError`, whose cause is the given
+        error, unless Spark's analyzer raised that.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)
@@ -161,7 +157,6 @@ def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
 
 
 def _missing_event_time(text: str, plan: Plan) -> RunError:
-    """The error for a row without an event time."""
     message = _line_after(UNDATED, text)
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     where = next((step.origin for step in steps if message.startswith(step.text())), plan.origin)

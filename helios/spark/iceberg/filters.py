@@ -37,10 +37,7 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
     that Iceberg does not support are left out: Spark evaluates the predicates on the rows anyway.
 
     Args:
-        spark: The session.
-        table: The table.
         name: The table's name, as Spark parses it.
-        predicates: Predicates in Spark SQL over the table's columns.
     """
     conjunction = getattr(classes().org.apache.iceberg.expressions.Expressions, "and")
     expressions = [expr for expr in _converted(spark, table, name, predicates) if expr is not None]
@@ -118,7 +115,6 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
     `greatest(x, x)`, which have the value of x.
 
     Args:
-        df: The rows of a table.
         unordered: Columns whose partitions or bounds are not in the order of their values. Floating-point columns
             always count as unordered.
     """

@@ -46,7 +46,6 @@ _CACHE: dict[tuple[str, int, int, bool], frozenset[str]] = {}
 """The results of `unordered_columns`, by table, schema, snapshot and `added`. A joined table is read in each batch, and
 each of its manifests takes some JVM calls."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
-"""The smallest and the largest long."""
 
 
 class _Field(NamedTuple):
@@ -95,8 +94,6 @@ def unordered_columns(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, ad
     """The columns whose partitions in these snapshots may not be in the order of their values.
 
     Args:
-        table: The table.
-        snapshots: The snapshots.
         added: Whether to look only at the manifests that each snapshot has added.
     """
     fields = {spec: fields for spec, fields in _fields(table) if fields}
@@ -168,7 +165,6 @@ def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaEx
 
     Args:
         expression: An expression without NOT.
-        columns: The columns.
     """
     expressions, operator = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
     if operator in ("AND", "OR"):

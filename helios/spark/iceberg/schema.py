@@ -63,7 +63,6 @@ def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Tar
     """A table's schema, partitioning and sort order, in the form in which the planner compares schemas.
 
     Args:
-        table: Iceberg's table object.
         name: The table's name, for messages.
         sorted_by: Columns by which the writer sorts, in addition to those of the table's own sort order.
 
@@ -99,18 +98,16 @@ def apply_changes(
     """Commits the schema changes that a comparison finds, all in one commit.
 
     Args:
-        spark: The session.
         table: Iceberg's table object; it has the new schema afterwards.
         diff: Compares the stream with the table's current schema, and returns the changes that the table needs. It
             raises an error if the schemas do not fit. It is called again if another writer committed first, or if the
             outcome of a commit is unknown.
-        retry: How often to try again.
 
     Returns:
         The changes that the last comparison found; empty if the table already had them.
 
     Raises:
-        RunError: Iceberg or the catalog refused the changes.
+        RunError: Iceberg or the catalog refused the changes, or none of the tries could commit.
     """
     retries = CommitRetries(retry)
     while True:
@@ -148,8 +145,6 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
     """Commits schema changes, all in one commit.
 
     Args:
-        spark: The session.
-        table: Iceberg's table object.
         changes: The changes, in the order of `Evolution.changes`.
 
     Raises:
@@ -217,10 +212,6 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
     right name and type is selected without a cast. Spark's writer refuses a null in a required field; see
     `null_violation`.
 
-    Args:
-        df: A batch that fits the table's evolved schema.
-        target: The table's schema.
-
     Raises:
         CheckFailed: The table lacks columns or types of the batch: evolve the table first. No column of the batch is
             silently dropped.
@@ -281,13 +272,7 @@ _NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "arra
 
 
 def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
-    """The error for the user when Spark refuses to write a null into a required field; None for any other error.
-
-    Args:
-        error: The error of a write.
-        table: The target, for the message.
-        where: The line of the script, for the message.
-    """
+    """The error for the user when Spark refuses to write a null into a required field; None for any other error."""
     if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
         return None
     path = (error.getMessageParameters() or {}).get("walkedTypePath", "")

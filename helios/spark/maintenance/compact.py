@@ -61,7 +61,6 @@ class Compaction:
     """The result of a compaction.
 
     Attributes:
-        table: The table.
         target: The target size of a data file in bytes.
         rewritten: The number of data files that were replaced.
         added: The number of data files that replaced them.
@@ -116,7 +115,6 @@ def target_size(table: JavaTable, requested: int) -> int:
 
 
 def actions(spark: SparkSession) -> JavaSparkActions:
-    """Iceberg's `SparkActions` for a session."""
     spark_actions: JavaSparkActions = classes().org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     return spark_actions
 
@@ -166,8 +164,6 @@ def compact(
     On main, it then also rewrites position delete files, and manifests if there are many.
 
     Args:
-        spark: A session with the table's catalog.
-        name: The table.
         target: The target size of a file in bytes; 0 for the table's own.
         branch: The branch; None for main.
         max_bytes: About how many bytes the compaction may read; None for no limit.

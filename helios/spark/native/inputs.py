@@ -37,8 +37,6 @@ class Inputs:
     """The inputs for the tasks of a batch.
 
     Attributes:
-        files: The files.
-        store: The store of the files.
         ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
         absent: The columns that are null in files that lack them, because they were added later.
         groups: For each group of files, a map from each column to its name and Spark type in the files; None for a
@@ -88,7 +86,6 @@ class ScanFile:
     """A data file of a scan task.
 
     Attributes:
-        location: The file's location.
         format: PARQUET, AVRO or ORC.
         size: Its size in bytes.
         rows: The number of its rows, including deleted rows.
@@ -110,7 +107,6 @@ class ScanFile:
         """The file as the engine's tasks read it.
 
         Args:
-            store: The store of the file.
             side: "source" or "target", for the message.
 
         Raises:
@@ -131,8 +127,6 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], side: str
     """The files of scan tasks, in one JVM call.
 
     Args:
-        spark: The session.
-        tasks: The scan tasks.
         side: "source" or "target", for the message.
         most: The maximum number of files; a batch with more files is left to Spark.
 
@@ -151,10 +145,6 @@ class TableFiles:
     """The data files of a table.
 
     Attributes:
-        spark: The session.
-        table: The table.
-        catalog: Its catalog.
-        columns: Its columns.
         tasks: A scan task for each file.
         on_read: Called after the files were read; its argument is `planned` of `SourceFiles.done`.
     """
@@ -200,7 +190,6 @@ class FolderFiles:
     """The files of a folder, in which columns are found by their names.
 
     Attributes:
-        columns: Their columns.
         groups: Groups of files with equal columns: the path and size of each file, and a map from each column to its
             name and Spark type in the files; None for a column that the files lack.
         texts: The format of the lines of each group of csv or json files; empty for parquet files.

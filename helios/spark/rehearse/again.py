@@ -62,8 +62,6 @@ class Sources:
     """The sources of a pipeline, opened to read the spans of committed batches again.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
         sources: The sources, by their index in the plan.
     """
 

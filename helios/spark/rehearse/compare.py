@@ -48,8 +48,6 @@ class Side:
     """The changes of one table.
 
     Attributes:
-        name: The name of the table.
-        table: Iceberg's table object.
         after: The snapshot before the first change; None if the table had no snapshot before.
         to: The snapshot of the last change; None if there is no change.
         commit_of: The snapshots whose changes are compared, each with the index of the commit to which it belongs.
@@ -94,9 +92,7 @@ def compare(
     """Compares the changes of two tables.
 
     Args:
-        spark: The session.
         real: The target.
-        rehearsed: The table of the rehearsal.
         columns: The columns to compare, which both tables have.
         keys: The columns that pair a row of one table with a row of the other; empty to compare whole rows.
         appends: Whether the changes only add rows.

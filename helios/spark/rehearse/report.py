@@ -31,7 +31,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejects:
-    """The rows that an expectation rejected.
+    """How many rows an expectation rejected, then and now.
 
     Attributes:
         step: The expectation that rejected the rows; the reason if no step rejected them.
@@ -54,7 +54,6 @@ class RehearsedCommit:
         batch: The number of its batch; None without a commit.
         before: The number of rows that it added and removed.
         now: How many rows the rehearsal wrote.
-        differs: How the rows differ.
         unread: The reason why it was not rehearsed; empty if it was.
         failed: The error of the current script on its input; empty if there is none.
     """
@@ -74,9 +73,6 @@ class Rehearsed:
     """The result of a rehearsal.
 
     Attributes:
-        pipeline: The pipeline.
-        target: Its target.
-        mode: How it writes.
         keys: The columns that pair rows; empty if whole rows are compared.
         commits: The commits, oldest first.
         differs: How the target differs after all commits.
@@ -111,5 +107,4 @@ class Rehearsed:
         return bool(self.differs or self.columns or rejected or commits)
 
     def as_json(self) -> Values:
-        """The result as JSON values."""
         return {**asdict(self), "changed": [{"before": a, "now": b} for a, b in self.changed], "differ": self.anything}

@@ -32,9 +32,7 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
     None if the declared start leads to it anyway, or if the pipeline has not started yet.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
-        old: Its record in the target; None if it has no record.
+        old: The pipeline's record in the target; None if it has no record.
         checkpoint: Its checkpoint, in which the first start is stored, too.
 
     Raises:
@@ -92,7 +90,6 @@ def empty_target(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry:
         ledger: The pipeline's ledger in the target, for the new checkpoint.
         claim: The new record, still without the snapshot of the delete.
         pipelines: The present and former names of the pipeline; the records under former names are removed.
-        retry: How often the commit is tried again.
     """
     table, head = ledger.table, ledger.head()
     operations, transaction = commit.begin(table)

@@ -31,9 +31,6 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     The other pipeline may be the same one under its former name: the rows would then be written a second time.
 
     Args:
-        context: The pipeline.
-        name: The table's name.
-        table: The table.
         beside: Pipelines whose rows of the same source may be in the table, too.
 
     Raises:
@@ -105,7 +102,6 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
 
     Args:
         job: The pipeline, which reads once.
-        batch: Its batch.
 
     Raises:
         InputError: There is such a follower, and `job.beside` does not name it.
@@ -133,7 +129,6 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
 
 
 def _is_followed(entry: Entry) -> bool:
-    """True if an entry is of a followed source."""
     position = _position(entry)
     return position is not None and position.only_followed
 
@@ -170,7 +165,6 @@ def refuse_upserts_of_others(
     """Rejects upserts into a table where another pipeline upserts, if the two cannot share their upsert states.
 
     Args:
-        plan: The pipeline.
         table: The table; None before it is made.
         own: The pipeline's upserts until now, as its record describes them; None before its first start.
         beside: The pipelines that `--beside` names.

@@ -48,14 +48,7 @@ STATEFUL_OPERATORS = (
 
 
 class PipelineQuery:
-    """One start of a pipeline.
-
-    Args:
-        plan: The pipeline.
-        spark: The session.
-        run: The run, which observes its batches.
-        location: The location of its checkpoint.
-    """
+    """One start of a pipeline."""
 
     def __init__(self, plan: Plan, spark: SparkSession, run: Run, location: str) -> None:
         self.compiled = plan
@@ -70,7 +63,7 @@ class PipelineQuery:
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     def _with_source_order(self) -> Plan:
-        """The plan, whose upsert takes the order, the deletes and the keys from the source if the source has them."""
+        """The plan; its upsert takes order and deletes from a source that has them, and keys if none are declared."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:
@@ -91,6 +84,7 @@ class PipelineQuery:
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
+            CheckFailed: Spark keeps state for the steps, and they or the sink do not fit a stateful query.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         self._replace_plan(self._with_source_order())

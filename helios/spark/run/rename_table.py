@@ -57,9 +57,7 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
     If the process is killed, another call with the same names finishes the rename.
 
     Args:
-        spark: A session with the table's catalog.
-        old: The table.
-        new: Its new name, in the same catalog.
+        new: The new name, in the same catalog.
         others: The other tables of the catalog: quarantines among them may have rows of the table's pipelines.
 
     Raises:
@@ -110,8 +108,6 @@ class _Move:
     """The move of a pipeline's checkpoint to the location for the pipeline's new name.
 
     Attributes:
-        before: The checkpoint at its former location.
-        after: The checkpoint at its new location.
         identity: The identity before the move.
         pipeline: The new name of the pipeline.
         targets: The former and the new name of the target, with its branch, as some files of the checkpoint have it.

@@ -17,9 +17,8 @@ def keys_folder_of(context: SinkContext, checkpoint: str, record: Record | None)
     A pipeline that began with the state in its checkpoint keeps it there until it gets a new checkpoint.
 
     Args:
-        context: The pipeline.
-        checkpoint: The id of its checkpoint.
-        record: Its record in the target; None if it has no record.
+        checkpoint: The id of the pipeline's checkpoint.
+        record: The pipeline's record in the target; None if it has no record.
     """
     write = context.plan.write
     if not write.sink.target.one_table or write.mode.upsert is None:
@@ -39,9 +38,8 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
     """Copies the upsert state of the former checkpoint to a new one; `drop_former` deletes the former state later.
 
     Args:
-        context: The pipeline.
         checkpoint: The id of the new checkpoint.
-        record: Its record in the target; None if it has no record.
+        record: The pipeline's record in the target; None if it has no record.
     """
     folder = keys_folder_of(context, checkpoint, None)
     former, state = upsert_state(context, record), _state(context, folder)

@@ -33,10 +33,8 @@ class Folder:
     """A folder that a pipeline writes.
 
     Args:
-        path: The path of the folder.
         purpose: The beginning of a message, which says what the folder is used for.
         fix: The advice for a folder that only the driver sees.
-        where: The line that declared the folder.
     """
 
     path: Path
@@ -49,9 +47,6 @@ class Executors:
     """Verifies that executors see the folders of a pipeline; those that start later are verified before a batch.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
-        checkpoint: The pipeline's checkpoint.
         tell: Called with a message if there is no executor, for which Spark itself waits silently.
         stopping: Returns True once the run is stopping, so that the wait ends.
     """
@@ -72,7 +67,7 @@ class Executors:
         self._folders = [] if self._master.startswith("local") else folders_of(plan, checkpoint)
 
     def verify(self) -> None:
-        """Waits for an executor, and verifies executors that have not been verified yet.
+        """Waits for an executor, and verifies all executors if some of them have not been verified yet.
 
         Raises:
             ConfigError: An executor does not see a folder.

@@ -33,8 +33,6 @@ class SinkContext:
     """The context that the sinks of one run share.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
@@ -78,7 +76,6 @@ class SinkContext:
         """The pipeline's ledger in a table.
 
         Args:
-            table: The table.
             branch: The branch that is written; None for main.
             name: The table's name, if the ledger must also note its commits in the checkpoint.
         """
@@ -107,8 +104,6 @@ class SinkContext:
         """The guard against rollbacks. It knows the last batch from the table's record and from the checkpoint.
 
         Args:
-            table: The table.
-            name: Its name.
             branch: The branch that is written; None for main.
             rollback_fix: The advice for a table that has lost rows, in place of `--new-checkpoint`.
             replay_fix: The advice for a table that has lost a replay; by default, `rollback_fix`.
@@ -139,7 +134,6 @@ class SinkContext:
         return Landings(self.checkpoint, self.checkpoint_id, f"{name.text}@{branch}" if branch else name.text)
 
     def options(self) -> CommitOptions:
-        """The options for the commit of a batch of the pipeline."""
         plan, sink = self.plan, self.plan.write.iceberg
         traits, merge = sink.mode.traits, sink.mode.merge
         return CommitOptions(
@@ -173,10 +167,8 @@ class SinkContext:
         """True if a table has this replay of a pipeline's quarantine, or a later one; a discarded one does not count.
 
         Args:
-            name: The table.
             pipelines: The pipeline's name, and its former names.
             quarantine: The UUID of the quarantine.
-            number: The number of the replay.
         """
         table = tables.load_table(self.spark, name)
         replays = [replay_of(table, pipeline) for pipeline in pipelines] if table is not None else []

@@ -26,15 +26,13 @@ def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 
 def comparable(rows: DataFrame, order: Column, stored: Column, keys: tuple[str, ...]) -> tuple[Column, Column]:
-    """The order of a change and the stored order of its key, so that they can be compared.
+    """The order of a change and the stored order of its key, completed so that they can be compared.
 
     Spark raises an error if both are only positions in a topic, and in different partitions.
 
     Args:
         rows: The changes; only the type of their order is used.
-        order: The order of a change.
         stored: The stored order of the change's key; null without one.
-        keys: The key columns.
     """
     fields = _order_fields(rows)
     if fields == TOPIC_POSITION:

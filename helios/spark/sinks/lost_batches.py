@@ -28,12 +28,7 @@ class LostBatches:
 
 
 def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
-    """The batches of a pipeline that a rollback has removed from its target; None if no lost batch is known.
-
-    Args:
-        table: The target.
-        write: How the pipeline writes it.
-    """
+    """The batches of a pipeline that a rollback has removed from its target; None if no lost batch is known."""
     branch = write.sink.branch_name
     head = Ledger(table, write.pipelines[0], "", "", branch).head()
     record = newest_record(table, write.pipelines, branch)

@@ -29,11 +29,6 @@ def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | 
     """A column that a user has renamed or dropped in a mirrored table; None if there is none.
 
     The next batch would add it again, with nulls in existing rows.
-
-    Args:
-        spark: The session.
-        name: The mirrored table.
-        newest: The newest columns of its table in the database.
     """
     table = tables.load_table(spark, name) if newest is not None else None
     if newest is None or table is None:
@@ -44,14 +39,7 @@ def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | 
 
 
 def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:
-    """The rows, with nulls in the columns that the database has dropped and that the mirrored table keeps.
-
-    Args:
-        spark: The session.
-        name: The mirrored table.
-        rows: Its rows.
-        newest: The newest columns of its table in the database.
-    """
+    """The rows, with nulls in the columns that the database has dropped and that the mirrored table keeps."""
     kept = {column.lower() for column in newest.kept} if newest is not None else set()
     missing = kept - {column.lower() for column in rows.columns}
     table = tables.load_table(spark, name) if missing else None

@@ -37,7 +37,6 @@ class OutputSink(protocol.Sink):
     that is not met, fails the batch before any delivery.
 
     Args:
-        context: What the sinks of the run share.
         planned: The last batch that an earlier process may have run; -1 for none.
     """
 
@@ -51,7 +50,7 @@ class OutputSink(protocol.Sink):
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that has its lease."""
+        """Opens the sink; the pipeline holds the lease of its checkpoint already."""
         return cls(context, planned)
 
     @classmethod
@@ -66,7 +65,6 @@ class OutputSink(protocol.Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """No tables."""
         yield from ()
 
     @override

@@ -154,7 +154,6 @@ class TableSink:
             return self.ledger.commit(spark, staged.write, staged.batch, self.options(staged))
 
     def options(self, staged: Staged) -> CommitOptions:
-        """The options for the commit of a batch."""
         options = self.context.options()
         commits_empty = options.commits_empty or staged.has_rejects
         saved = self.upsert_state.saved if self.context.keys_folder is not None else None
@@ -178,7 +177,6 @@ class TableSink:
 
 
 def has_written(plan: Plan, table: JavaTable) -> bool:
-    """True if the pipeline has written into a table."""
     return ledger.has_written(table.properties().get, plan.write.pipelines, table.name())
 
 

@@ -24,7 +24,6 @@ def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
 
     Args:
         rows: The rows of the batch's source.
-        rule: The rule by which rows are late.
         watermark: The watermark of the previous batch, by which Spark drops rows, in milliseconds since 1970.
     """
     df = apply(rows, rule.before, Scope(_refuse_other_flow))

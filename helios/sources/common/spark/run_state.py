@@ -38,7 +38,7 @@ class Inferred:
     Attributes:
         columns: The columns of each source, by `inferred_key(source)`. Later batches keep them and their types.
         partition_columns: Those of each source, from folders such as `day=2026-01-01`, by the same key.
-        last: The columns of the files whose columns were inferred last, by the same key and the files: one entry.
+        last: The result of the latest inference only, by the same key and the files.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)

@@ -35,11 +35,6 @@ class KeptColumns:
     def of(self, context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
         """The columns of the present files and of all files that were read before; see `rows.schema_of`.
 
-        Args:
-            context: The context that the sources of the run share.
-            source: The source.
-            files: The present files.
-
         Raises:
             CheckpointError: The columns in the checkpoint cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.

@@ -52,7 +52,6 @@ def columns(path: str, files: Iterable[str]) -> StructType:
 
     Args:
         path: The path of the source. Only folders below it, and folders that a glob in it matches, are columns.
-        files: The paths of the files.
 
     Raises:
         InputError: A path has two folders of the same column, or a folder without a value.
@@ -87,8 +86,6 @@ def all_fit(path: str, files: Iterable[str], partition_columns: StructType) -> b
     """Returns True if all partition values certainly fit the types of their columns, so that none makes a row bad.
 
     Args:
-        path: The path of the source.
-        files: The paths of the files.
         partition_columns: The partition columns with their final types.
     """
     kinds = {name: field.dataType for name, field in by_name(partition_columns).items()}
@@ -125,7 +122,6 @@ def _below(path: str, file: str) -> str:
 
 
 def _type_of(values: Iterable[str]) -> DataType:
-    """The common type of partition values."""
     common: DataType | None = None
     texts = [value for value in values if value != NULL]
     for text in texts:
@@ -145,13 +141,7 @@ def with_partition_columns(columns: StructType, partition_columns: StructType) -
 
 
 def value(name: str, path: str, files: Iterable[str]) -> Column:
-    """The text of a partition column, from the path of each row's file; null for `NULL`, and if no folder has it.
-
-    Args:
-        name: The column.
-        path: The path of the source.
-        files: The paths of the files.
-    """
+    """The text of a partition column, from the path of each row's file; null for `NULL`, and if no folder has it."""
     spellings: set[str] = set()
     root = ""
     source = _plain(path)

@@ -49,7 +49,6 @@ def plain_csv(
     """A struct of `ROW`, which is null if the line is not plain, and `LINE_RESULT`; see PlainCsv.java.
 
     Args:
-        spark: The session.
         line: The path of the file, the offset in the file at which the task begins, and the bytes of the line.
         csv_line: A CsvLine, which classifies a line that is not plain.
         punctuation: The separator, the quote and the escape.

@@ -33,8 +33,7 @@ class Label(NamedTuple):
     """How the rows of a file count in the changes of a commit.
 
     Attributes:
-        ordinal: The commit's ordinal.
-        commit: Its snapshot id.
+        commit: The snapshot id of the commit.
         sign: -1 for rows that existed before the commit, and 1 for rows that exist after it. For deleted rows
             (`FileState.deleted`) it is reversed: 1 for rows that were deleted before the commit, and -1 for rows that
             are deleted after it. Rows whose signs add up to 0 have not changed.
@@ -51,8 +50,6 @@ class FileState:
 
     Attributes:
         path: The location of the file, as in the column `_file`.
-        file: Iceberg's `DataFile`.
-        deletes: Iceberg's `DeleteFile`s.
         deleted: Whether the rows are those that the deletes removed, instead of the live rows.
         labels: The commits that these rows count for.
     """
@@ -77,9 +74,6 @@ class TouchedFiles:
     """The file states from which the row-level changes of commits are computed.
 
     Args:
-        spark: The session.
-        table: Iceberg's table object.
-        read: The source, for messages.
         commits: Iceberg's snapshots, oldest first.
         keyed: Whether keys identify the rows.
 
@@ -270,7 +264,6 @@ class TouchedFiles:
     # refusals
 
     def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
-        """Refuses a commit with equality deletes."""
         if int(count or 0) > 0:
             raise InputError(
                 f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "

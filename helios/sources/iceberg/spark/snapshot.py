@@ -84,10 +84,6 @@ def read_state(
     rows are read with the current schema, which is matched to the files by field ids.
 
     Args:
-        spark: The session.
-        read: The source.
-        snapshot: The snapshot.
-        add_position: Adds the hidden position to the rows.
         since: The first row id that is read; None for all rows.
 
     Raises:

@@ -77,7 +77,7 @@ class WebhookReader(FilesReader):
 
     @override
     def freeze(self) -> None:
-        """Lists the segments. Before that, waits until the segments that have acknowledged deliveries are sealed."""
+        """Waits, up to `LONGEST_WAIT`, until all segments with acknowledged deliveries are sealed; then lists them."""
         unsealed_before, deadline = set(unsealed(self._folder)), time.monotonic() + LONGEST_WAIT
         while not self._recover() and unsealed_before & set(unsealed(self._folder)) and time.monotonic() < deadline:
             time.sleep(0.1)
