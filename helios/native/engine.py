@@ -43,8 +43,6 @@ def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str]
     """Applies steps to rows. The result has `FAILS` as its last column.
 
     Args:
-        steps: The steps.
-        frame: The rows.
         kept: Further columns that no step reads, and that the result keeps.
     """
     import polars as pl

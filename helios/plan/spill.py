@@ -52,7 +52,6 @@ def spill_of(plan: Plan, config: Config) -> Spill | None:
 
 
 def _shuffling_steps(plan: Plan) -> Iterator[str]:
-    """Yields the calls of the steps that sort or shuffle."""
     for flow in flows(plan.stream):
         for step in flow.steps:
             if step.traits.shuffles:

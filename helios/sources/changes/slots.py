@@ -64,10 +64,6 @@ class SlotState:
 def look_at_slot(slot: Slot, where: Origin | None) -> str:
     """The text about a working slot for `helios doctor`.
 
-    Args:
-        slot: The slot.
-        where: The line that declares the slot.
-
     Raises:
         EnvironmentProblem: pg8000 is not installed.
         NotFound: The server does not have the slot.

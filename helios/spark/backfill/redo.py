@@ -54,11 +54,7 @@ class CommitRepair:
     """Repairs commits of a mode that only adds rows.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
-        target: Iceberg's table object.
         ledger: The ledger of the backfill; None for a dry run.
-        recompute: Recomputes rows with the current script.
         rejects: Compares rejected rows with the pipeline's quarantine.
         commits: The commits to repair, by snapshot id.
         replays: The commits with which `helios quarantine replay` added rows that the pipeline had rejected, newest

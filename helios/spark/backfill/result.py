@@ -46,7 +46,6 @@ class Backfilled:
     """The result of a backfill.
 
     Attributes:
-        pipeline: The pipeline.
         table: Its target.
         where: The filter, or the commits.
         dry_run: Whether nothing was written.

@@ -103,8 +103,6 @@ def launch(
     """Starts the JVM of a session, without waiting for it.
 
     Args:
-        config: Master and conf.
-        components: The jar components that the session needs.
         debug: Whether Spark's own log is shown.
         java_options: Options of the JVM; by default those that use the class archive, when there is one.
         running: Whether this process has a JVM already, so that none is started.
