@@ -110,7 +110,7 @@ class Rows:
         return count, first
 
     def _not_deleted(self, positions: Collection[int], entry: Entry, files: Files) -> list[int]:
-        """Removes the deleted positions of a file. Delete files are read only if there are positions."""
+        """The positions of rows that are not deleted. Delete files are read only if there are positions."""
         if not positions:
             return []
         deleted = [self._deleted(deletes, entry.path) for deletes in applying(entry, files.deletes)]

@@ -121,7 +121,7 @@ def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builde
 
 
 def _arithmetic(combine: Callable[[Any, Any], Any]) -> Callable[[_Builder, Term], pl.Expr]:
-    """Builds exact sums and products of whole numbers. An overflow marks the row."""
+    """Builds exact sums, differences and products of whole numbers. An overflow marks the row."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         left, right = map(builder.build, term.args)

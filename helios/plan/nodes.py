@@ -163,7 +163,6 @@ class WritePlan:
     Attributes:
         table: The resolved table. For `.route`, the prefix of the routed tables' names; for a mirror, its namespace.
         exists: Whether the table exists; None when the catalog was not read.
-        uuid: The UUID of an existing table.
         format_version: The format version of the existing table, or of the new one.
         partitioning: The partition fields of the existing table, or of the new one.
         changes: The changes to the table that a run makes before it writes, as text.

@@ -25,7 +25,8 @@ class Spill:
         folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
         free: The free bytes of the disk; None if unknown.
         what: The sorts and shuffles whose data goes to the disk when it exceeds memory.
-        target: The size in bytes of the target's data files if batches are joined with them by key; None without keys.
+        target: The size in bytes of the target's data files if batches are joined with them by key; None without keys,
+            or if unknown.
     """
 
     folder: str | None

@@ -193,7 +193,7 @@ def audit_heads(metadata: TableMetadata) -> dict[str, int]:
 
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
-    """The batch at the head of a pipeline's audit branch; None when it was published, or there is no such branch."""
+    """The batch at the head of a pipeline's audit branch; None if it was published, or if there is no such batch."""
     head = audit_heads(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):

@@ -174,7 +174,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
 
 
 def unfinished(statuses: Sequence[Status]) -> list[Status]:
-    """The statuses of a table, except those of finished repairs.
+    """The statuses of a table, except those of finished repairs that have no notes.
 
     A repair reads a source once. It is finished when a pipeline that follows the source has committed later.
     """

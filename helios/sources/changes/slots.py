@@ -42,7 +42,7 @@ class SlotState:
         row: The row of the slot in `pg_replication_slots`.
         behind: The bytes of the log that Debezium has not confirmed; None if unknown.
         kept: The bytes of the log that the server keeps for the slot; None if unknown.
-        limit: The server's `max_slot_wal_keep_size`.
+        limit: The server's `max_slot_wal_keep_size`; "-1" for none, or if an older server does not have the setting.
     """
 
     row: dict[str, Any]

@@ -183,7 +183,8 @@ def topic_name(topic: str, call: str, fix: str) -> str:
         call: The call that takes the name, for the error.
 
     Raises:
-        DeclarationError: The name has other characters than letters, digits, '.', '_' and '-'.
+        DeclarationError: The name has more than 249 characters, or others than letters, digits, '.', '_' and '-'; or it
+            is empty, '.' or '..'.
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise DeclarationError(

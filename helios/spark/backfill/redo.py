@@ -41,7 +41,6 @@ class CommitRows:
     Attributes:
         files: The files that contain exactly these rows; empty if a compaction has moved the rows.
         moved: The condition that selects the moved rows by row id; empty if none were moved.
-        rows: The number of rows.
     """
 
     files: Sequence[JavaDataFile]

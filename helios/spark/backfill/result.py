@@ -10,7 +10,6 @@ class Repaired:
     """One slice of a backfill.
 
     Attributes:
-        slice: The name of the slice.
         before: The number of rows that were replaced.
         after: The number of rows that replaced them.
         snapshot: The commit; None for a dry run, or if nothing changed.

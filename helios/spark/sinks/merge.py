@@ -214,12 +214,12 @@ def shown(row: dict[str, object]) -> str:
 
 
 def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, changes: bool = False) -> DataFrame:
-    """Drops the rows that are older than the stored order of their key.
+    """Drops the rows that are older than the stored order of their key, or have no order although one is stored.
 
     Args:
         known: The stored orders; None if there are none.
-        changes: Whether the rows are changes in the order of their log. Their epochs are then compared with the stored
-            ones, and a change that is ordered by its offset must be in the stored partition.
+        changes: Whether the rows are changes in the order of their log. Their epochs are then compared, too, and Spark
+            raises an error for a change that is ordered by its offset and is not in the stored partition.
     """
     if known is None:
         return df
