@@ -24,7 +24,7 @@ class Spill:
     Attributes:
         folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
         free: The free bytes of the disk; None if unknown.
-        what: The sorts and shuffles whose data goes to the disk when it exceeds memory.
+        what: The sorts and shuffles of a batch. Shuffles always go to the disk, sorts only if they exceed memory.
         target: The size in bytes of the target's data files if batches are joined with them by key; None without keys,
             or if unknown.
     """
