@@ -142,12 +142,11 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
     """The folder in which a pipeline stores the keys of its upserts; None if there is none.
 
-    There is no folder if only the server knows the warehouse. Nor is there one if the checkpoint and the warehouse are
-    in different stores, because Hadoop has the driver and the credentials of the checkpoint's store only.
+    There is no folder if the warehouse is temporary, or if only the server knows it. Nor is there one if the checkpoint
+    and the warehouse are in different stores, because Hadoop has the driver and the credentials of the checkpoint's
+    store only.
 
     Args:
-        catalog: The catalog of the pipeline's table.
-        checkpoint: The pipeline's checkpoint.
         id: The checkpoint's id.
 
     Examples:

@@ -25,11 +25,7 @@ class Rejected:
 
     Attributes:
         table: The quarantine.
-        pipeline: The pipeline that rejected the row.
         batch: The batch; None if a replay has rejected the row again.
-        step: The step that rejected the row.
-        reason: The reason.
-        at: The time of the rejection.
         payload: The row's columns before the step.
         position: The position that the batch read.
     """
@@ -50,7 +46,6 @@ def rejected(
     """Returns the rejected rows of each key in a quarantine, newest first.
 
     Args:
-        quarantine: The quarantine.
         pipelines: Only rows that these pipelines have rejected are returned.
         keys: The values of each key, by column.
         snapshot: The snapshot of the quarantine; None for the current one.

@@ -39,7 +39,6 @@ class Row:
     """A row of a data file.
 
     Attributes:
-        place: The row's place.
         values: The row's values, by the table's current columns.
         id: The row id; None before format v3.
         updated: The sequence number of the commit that last wrote the row; None before format v3.
@@ -60,8 +59,6 @@ class Rows:
     """The rows of a table's data files that match a condition; each file is read once.
 
     Args:
-        table: The table.
-        condition: The condition.
         without_lineage: The snapshots from before format v3. Their files have no row lineage.
     """
 
@@ -101,12 +98,7 @@ class Rows:
         return live
 
     def count(self, files: Files, limit: int) -> tuple[int, list[Row]]:
-        """Counts the matching rows of a snapshot, and returns the first ones. No other rows are kept in memory.
-
-        Args:
-            files: The files of the snapshot.
-            limit: The maximum number of rows to return.
-        """
+        """Counts the matching rows of a snapshot, and returns the first `limit`. No other rows are kept in memory."""
         count, first = 0, list[Row]()
         for entry in files.data.values():
             positions, _ = self._positions(entry)
@@ -118,7 +110,7 @@ class Rows:
         return count, first
 
     def _not_deleted(self, positions: Collection[int], entry: Entry, files: Files) -> list[int]:
-        """Removes the deleted positions of a file. Delete files are read only if there are positions."""
+        """The positions of rows that are not deleted. Delete files are read only if there are positions."""
         if not positions:
             return []
         deleted = [self._deleted(deletes, entry.path) for deletes in applying(entry, files.deletes)]

@@ -43,8 +43,6 @@ def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str]
     """Applies steps to rows. The result has `FAILS` as its last column.
 
     Args:
-        steps: The steps.
-        frame: The rows.
         kept: Further columns that no step reads, and that the result keeps.
     """
     import polars as pl
@@ -123,7 +121,7 @@ def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builde
 
 
 def _arithmetic(combine: Callable[[Any, Any], Any]) -> Callable[[_Builder, Term], pl.Expr]:
-    """Builds exact sums and products of whole numbers. An overflow marks the row."""
+    """Builds exact sums, differences and products of whole numbers. An overflow marks the row."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         left, right = map(builder.build, term.args)

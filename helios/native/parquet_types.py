@@ -93,14 +93,9 @@ def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, p
     """Refuses a flat column of a file that the engine, like Spark's vectorized reader, would misread.
 
     Args:
-        parquet: The file.
         stored: The column's name in the file.
         name: Its name in the table.
         kind: Its Spark type in the table.
-        path: The path of the file.
-
-    Raises:
-        Misread: The file's type is not read correctly as the table's type.
     """
     table_type = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
     index = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)

@@ -117,7 +117,6 @@ class ReadPlan:
         return self.source.kind
 
     def as_json(self) -> dict[str, Any]:
-        """The source as JSON values."""
         values = {
             "format_version": self.format_version,
             "branch": self.branch,
@@ -163,12 +162,9 @@ class WritePlan:
 
     Attributes:
         table: The resolved table. For `.route`, the prefix of the routed tables' names; for a mirror, its namespace.
-        sink: The declared sink.
         exists: Whether the table exists; None when the catalog was not read.
-        uuid: The UUID of an existing table.
         format_version: The format version of the existing table, or of the new one.
         partitioning: The partition fields of the existing table, or of the new one.
-        file_format: The format of the data files.
         changes: The changes to the table that a run makes before it writes, as text.
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.

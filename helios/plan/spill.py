@@ -24,8 +24,9 @@ class Spill:
     Attributes:
         folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
         free: The free bytes of the disk; None if unknown.
-        what: The sorts and shuffles whose data goes to the disk when it exceeds memory.
-        target: The size in bytes of the target's data files if batches are joined with them by key; None without keys.
+        what: The sorts and shuffles of a batch. Shuffles always go to the disk, sorts only if they exceed memory.
+        target: The size in bytes of the target's data files if batches are joined with them by key; None without keys,
+            or if unknown.
     """
 
     folder: str | None
@@ -52,7 +53,6 @@ def spill_of(plan: Plan, config: Config) -> Spill | None:
 
 
 def _shuffling_steps(plan: Plan) -> Iterator[str]:
-    """Yields the calls of the steps that sort or shuffle."""
     for flow in flows(plan.stream):
         for step in flow.steps:
             if step.traits.shuffles:

@@ -34,7 +34,6 @@ class Commit:
 
     Attributes:
         snapshot: Its id.
-        committed: The time of the commit.
         operation: Iceberg's operation: append, overwrite, delete or replace.
         added: The rows that it added.
         removed: The rows that it removed.
@@ -114,10 +113,8 @@ def commits(
     """The retained commits of a branch, newest first, each with its spans and its plan.
 
     Args:
-        table: The table.
         places: The warehouses that may have the checkpoints of its pipelines, and with them the plans.
         checkpoints: The declared checkpoint of each pipeline that declares one, by pipeline.
-        branch: The branch.
     """
     head = table.iceberg.metadata.refs.get(branch)
     return _history(table.iceberg.metadata, head.snapshot_id, places, checkpoints or {}) if head is not None else []
@@ -235,9 +232,6 @@ def _counted(summary: Mapping[str, str], operation: str, plan: KeptPlan | None, 
     """Computes the rows that a commit added, removed and moved from the counts in its summary.
 
     Args:
-        summary: The snapshot's summary.
-        operation: Iceberg's operation.
-        plan: The plan of its pipeline.
         vectors: Whether deletes are deletion vectors (format v3), which are removed together with their data files.
 
     Examples:

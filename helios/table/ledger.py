@@ -74,11 +74,7 @@ class Record:
     rolled_back: bool = False
 
     def renamed(self, was: str) -> Record:
-        """The record for a new name of the pipeline.
-
-        Args:
-            was: The former name.
-        """
+        """The record for a new name of the pipeline; `was` is the former name."""
         return replace(self, formerly=tuple(dict.fromkeys((*self.formerly, was))))
 
     @property
@@ -115,7 +111,6 @@ class Staged:
     Attributes:
         branch: The audit branch.
         snapshot: The head of the branch.
-        batch: The batch's number.
         position: The input of the batch.
         checkpoint: The id of the checkpoint that wrote it.
         steps: The fingerprint of the pipeline's steps.
@@ -133,10 +128,6 @@ class Staged:
 
 def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
     """The records of a table, by pipeline.
-
-    Args:
-        properties: The properties of the table.
-        table: The name of the table, for messages.
 
     Raises:
         LedgerError: A record is damaged, or newer than this code.
@@ -160,7 +151,6 @@ def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], tabl
     Args:
         get: Reads a property of the table.
         pipelines: The names of the pipelines, such as a pipeline's present and former name.
-        table: The name of the table, for messages.
 
     Raises:
         LedgerError: A record is damaged, or newer than this code.
@@ -171,12 +161,7 @@ def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], tabl
 
 
 def parse(text: str, key: str, table: str) -> Record:
-    """Parses a record.
-
-    Args:
-        text: The value of the property.
-        key: The property.
-        table: The name of the table, for messages.
+    """Parses a record: the value of the property `key`.
 
     Raises:
         LedgerError: The record is damaged, or newer than this code.
@@ -208,7 +193,7 @@ def audit_heads(metadata: TableMetadata) -> dict[str, int]:
 
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
-    """The batch at the head of a pipeline's audit branch; None when it was published, or there is no such branch."""
+    """The batch at the head of a pipeline's audit branch; None if it was published, or if there is no such batch."""
     head = audit_heads(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):

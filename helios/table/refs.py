@@ -159,7 +159,6 @@ def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[st
 
 
 def refresh(table: Table) -> None:
-    """Reloads a table's metadata."""
     with translating_errors(table, "reading it"):
         table.iceberg.refresh()
 
@@ -202,12 +201,7 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 @contextmanager
 def translating_errors(table: Table, operation: str) -> Iterator[None]:
-    """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios.
-
-    Args:
-        table: The table.
-        operation: The operation, for messages.
-    """
+    """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios; `operation` is for messages."""
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     try:

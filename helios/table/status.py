@@ -32,8 +32,6 @@ class Status:
     """The status of one pipeline in one table.
 
     Attributes:
-        pipeline: The pipeline.
-        table: The table.
         batch: The last batch in the table; None before the first.
         snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
@@ -49,9 +47,7 @@ class Status:
             partition does not count.
         audit: The batch that has not passed its audit yet.
         aside: The discarded batches, whose rows main never had.
-        notes: Further remarks.
         reads_once: Whether it reads its sources once, and follows none of them.
-        sources: The names of its sources.
     """
 
     pipeline: str
@@ -178,7 +174,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
 
 
 def unfinished(statuses: Sequence[Status]) -> list[Status]:
-    """The statuses of a table, except those of finished repairs.
+    """The statuses of a table, except those of finished repairs that have no notes.
 
     A repair reads a source once. It is finished when a pipeline that follows the source has committed later.
     """

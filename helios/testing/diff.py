@@ -72,10 +72,7 @@ def difference(
 
     Args:
         expected: Rows as tuples in the order of the columns.
-        actual: Rows in the same form.
-        columns: The names of the columns.
         keys: The key columns; by default the first column with distinct values.
-        words: The words for the two sides.
 
     Examples:
         >>> for line in difference([("ann", 12.5), ("bob", 3)], [("ann", 12.0)], ["customer", "total"]):

@@ -52,12 +52,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Application:
-    """The handlers of the page.
-
-    Args:
-        facts: The facts to serve.
-        address: The address of the page.
-    """
+    """The handlers of the page."""
 
     def __init__(self, facts: Facts, address: Address) -> None:
         self._facts, self._address = facts, address
@@ -86,7 +81,6 @@ class Application:
     # access
 
     def _has_token(self, request: Request) -> bool:
-        """True if a request has the token."""
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(token.encode(), self._facts.token.encode())
 

@@ -72,7 +72,6 @@ class LiveRun:
     Args:
         runs: The runs of the pipelines; they may be added later.
         token: The token that a page must send to stop the run, and to see rejected rows.
-        title: The title of the page.
     """
 
     def __init__(self, runs: Collection[Run], *, token: str, title: str) -> None:
@@ -111,8 +110,6 @@ class LiveRun:
         """Is called when the pipelines are compiled and the run begins.
 
         Args:
-            graph: The graph of the script.
-            lake: The tables of the script.
             stop: Asks the run to end after its running batches.
             declared: The maintenance of each pipeline that declares it.
             refused: Pipelines with problems, which do not run.

@@ -33,12 +33,7 @@ class Series:
         self._lock = threading.Lock()
 
     def add(self, now: float, figures: MetricsSnapshot) -> None:
-        """Adds the current figures.
-
-        Args:
-            now: The time, in seconds since 1970.
-            figures: The figures.
-        """
+        """Adds the current figures; `now` is the time in seconds since 1970."""
         with self._lock:
             self.figures = figures
             _remember(self._rows, now, figures.since_start.records_written, RATE_SECONDS)

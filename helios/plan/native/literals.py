@@ -18,11 +18,7 @@ _CASTS = {"DATE": "date", "TIMESTAMPTZ": "timestamp", "TIMESTAMP": "timestamp", 
 
 
 def literal(node: Node) -> Term:
-    """The term of a literal.
-
-    Raises:
-        NotNative: The engine does not support the literal.
-    """
+    """The term of a literal. Raises `NotNative` for a literal that the engine does not support."""
     name = type(node).__name__
     if name == "Null":
         return Term("lit", "void")

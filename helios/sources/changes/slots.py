@@ -42,7 +42,7 @@ class SlotState:
         row: The row of the slot in `pg_replication_slots`.
         behind: The bytes of the log that Debezium has not confirmed; None if unknown.
         kept: The bytes of the log that the server keeps for the slot; None if unknown.
-        limit: The server's `max_slot_wal_keep_size`.
+        limit: The server's `max_slot_wal_keep_size`; "-1" for none, or if an older server does not have the setting.
     """
 
     row: dict[str, Any]
@@ -63,10 +63,6 @@ class SlotState:
 
 def look_at_slot(slot: Slot, where: Origin | None) -> str:
     """The text about a working slot for `helios doctor`.
-
-    Args:
-        slot: The slot.
-        where: The line that declares the slot.
 
     Raises:
         EnvironmentProblem: pg8000 is not installed.

@@ -355,7 +355,6 @@ def _pairing(changed: Changes, format_version: int | None) -> str:
 
 
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Returns the names of key columns, if they are valid."""
     if keys is None:
         return ()
     columns = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else (keys,)
@@ -369,7 +368,6 @@ def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _point(call: str, point: Point) -> Point:
-    """Returns a point of the history, if it is valid."""
     if isinstance(point, bool) or not isinstance(point, int | str | datetime) or point == "":
         raise DeclarationError(
             f"{call}({point!r}): this does not name a snapshot.",
@@ -386,7 +384,6 @@ def _unquoted(name: str) -> str:
 
 
 def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
-    """Returns the value, if it is known."""
     if value not in known:
         raise DeclarationError(f"{call}({value!r}): {near_miss(str(value), list(map(str, known)))}", where=caller())
     return value

@@ -52,7 +52,6 @@ class Tls:
         ca: The trusted certificates; None to trust the certificates that Java trusts.
         certificate: The certificate chain of the client.
         key: The private key of the client.
-        key_password: The password of the private key.
     """
 
     ca: str | None = None
@@ -181,12 +180,11 @@ def topic_name(topic: str, call: str, fix: str) -> str:
     """Returns the name of a topic, if it is valid.
 
     Args:
-        topic: The name.
         call: The call that takes the name, for the error.
-        fix: The fix of the error.
 
     Raises:
-        DeclarationError: The name has other characters than letters, digits, '.', '_' and '-'.
+        DeclarationError: The name has more than 249 characters, or others than letters, digits, '.', '_' and '-'; or it
+            is empty, '.' or '..'.
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise DeclarationError(

@@ -41,7 +41,6 @@ class CommitRows:
     Attributes:
         files: The files that contain exactly these rows; empty if a compaction has moved the rows.
         moved: The condition that selects the moved rows by row id; empty if none were moved.
-        rows: The number of rows.
     """
 
     files: Sequence[JavaDataFile]
@@ -54,11 +53,7 @@ class CommitRepair:
     """Repairs commits of a mode that only adds rows.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
-        target: Iceberg's table object.
         ledger: The ledger of the backfill; None for a dry run.
-        recompute: Recomputes rows with the current script.
         rejects: Compares rejected rows with the pipeline's quarantine.
         commits: The commits to repair, by snapshot id.
         replays: The commits with which `helios quarantine replay` added rows that the pipeline had rejected, newest

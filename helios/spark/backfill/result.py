@@ -10,7 +10,6 @@ class Repaired:
     """One slice of a backfill.
 
     Attributes:
-        slice: The name of the slice.
         before: The number of rows that were replaced.
         after: The number of rows that replaced them.
         snapshot: The commit; None for a dry run, or if nothing changed.
@@ -46,7 +45,6 @@ class Backfilled:
     """The result of a backfill.
 
     Attributes:
-        pipeline: The pipeline.
         table: Its target.
         where: The filter, or the commits.
         dry_run: Whether nothing was written.

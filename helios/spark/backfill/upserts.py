@@ -120,8 +120,6 @@ class UpsertCommitRepair(UpsertRepair):
         Earlier repairs count because their script may have been wrong, too.
 
         Args:
-            past: The batches.
-            repairs: The snapshots of the earlier repairs.
             no_other_commits: Whether no other writer has committed since. The state before the first commit is then
                 compared with the state after the last one. Otherwise each commit is compared with its parent.
         """
@@ -201,7 +199,6 @@ class UpsertCommitRepair(UpsertRepair):
         """True if an earlier repair repaired some of the commits that are now to be repaired.
 
         Args:
-            past: The batches.
             redone: The commits of the earlier repair, as its snapshot names them.
 
         Raises:

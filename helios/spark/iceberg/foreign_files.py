@@ -105,7 +105,6 @@ def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
     """A scan whose tasks keep the counts of nulls that `verify` needs.
 
     Args:
-        table: The table.
         scan: A scan of the current schema. Choose an older snapshot only afterwards: its schema may lack the columns.
     """
     checks = _checks(table)
@@ -131,10 +130,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     """Refuses files whose values would be misread.
 
     Args:
-        spark: The session.
-        table: The table.
         tasks: The tasks of a scan that `with_counts` has returned.
-        reading: The columns that are read.
 
     Raises:
         RunError: A file has a null in a required column, or a column of a type that Iceberg misreads.
@@ -157,8 +153,6 @@ def verify_state(
     another type. Without a name mapping, the manifests show which files have nulls in required columns.
 
     Args:
-        spark: The session.
-        table: The table.
         snapshot: The snapshot; None for an empty table.
         by_bounds: See `Reading`.
 
@@ -183,8 +177,6 @@ def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot 
     """Refuses files whose bounds or nulls contradict the table's schema, before an overwrite selects files by bounds.
 
     Args:
-        spark: The session.
-        table: The table.
         snapshot: The snapshot; None for an empty table.
         condition: The condition of the overwrite. An overwrite selects files by it, and reads no rows.
 
@@ -234,7 +226,6 @@ class _Files:
         return uncounted
 
     def refuse_nulls(self, file: FileNulls) -> None:
-        """Raises an error if a file has nulls in a required column."""
         if file.nulls:
             id, count = file.nulls[0]
             raise self._null_error(file.location, id, _nulls(count))

@@ -75,7 +75,6 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
     """Commits all transactions, or none.
 
     Args:
-        spark: The session of the batch.
         moves: The transactions; their tables belong to one catalog.
 
     Returns:
@@ -204,7 +203,6 @@ def _rest_catalog(spark: SparkSession, table: TableName) -> JavaRestCatalog:
 
 
 def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
-    """The class of a Java exception, and the first line of its message."""
     cause = next(java_causes(error))
     exception_class = str(cause.getClass().getSimpleName())
     return exception_class, (cause.getMessage() or exception_class).splitlines()[0]

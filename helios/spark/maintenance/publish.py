@@ -16,11 +16,6 @@ from helios.table.refs import MAIN
 def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     """Moves main to the head of a branch, and writes the pipelines' records for main, in one commit.
 
-    Args:
-        spark: A session with the table's catalog.
-        name: The table.
-        planned: The publication.
-
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
     """

@@ -59,9 +59,6 @@ def target_of(
     """Describes the table for the tasks.
 
     Args:
-        spark: The session of the batch.
-        table: Iceberg's table object.
-        store: The store of the table.
         properties: The properties that writers see: the table's own, with the overrides of the sink.
         schema: The columns of the batch, which are also those of the table.
 

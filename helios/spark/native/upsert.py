@@ -56,7 +56,6 @@ class UpsertKeys:
     """The key columns and the order column of an upsert.
 
     Attributes:
-        keys: The key columns.
         order: The column that orders the rows with the same key; None if each key may occur only once.
         scope: Returns the rows that a batch can change, given the number of its rows and the bounds of its keys.
     """
@@ -72,11 +71,8 @@ def try_upsert(
     """Upserts a batch with the columnar engine; returns False, with nothing written, if Spark must write the batch.
 
     Args:
-        pending: The transaction.
-        native: The batch.
         analyzed: The columns after the steps, according to Spark's analyzer.
         stored: The columns of the rows in the table.
-        keyed: The key columns and the order column.
     """
     try:
         if native.only_if_better:
@@ -116,14 +112,7 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
 
 
 class _Attempt:
-    """One attempt at an upsert.
-
-    Args:
-        pending: The transaction.
-        native: The batch.
-        keyed: The key columns and the order column.
-        target: The table.
-    """
+    """One attempt at an upsert."""
 
     def __init__(self, pending: Transaction, native: NativeBatch, keyed: UpsertKeys, target: Target) -> None:
         self._pending = pending
@@ -226,7 +215,6 @@ class _Change:
     """The files of an upsert.
 
     Attributes:
-        table: The table.
         files: The metadata of the new data files, as Iceberg's JSON.
         added: The new deletion vectors.
         removed: The delete files that the vectors replace.
@@ -256,7 +244,6 @@ def _with_vectors(
     """Writes deletion vectors, all into one file, and adds them to a change.
 
     Args:
-        change: The change.
         name: The part of the file's name that identifies the attempt.
         vectors: The deleted positions of each data file.
         task_by_file: The scan task of each data file, by the file's location.

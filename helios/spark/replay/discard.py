@@ -19,9 +19,6 @@ def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, reco
     """Tags the batch's snapshot, removes its branch and writes the pipeline's record, in one commit.
 
     Args:
-        spark: A session with the table's catalog.
-        name: The table.
-        discarded: The batch to discard.
         record: The pipeline's record, in which the batch counts as discarded.
 
     Raises:

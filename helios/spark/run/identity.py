@@ -15,17 +15,7 @@ from helios.spark.sinks.records import newest_record
 
 
 def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTable | None) -> None:
-    """Rejects the checkpoint of another pipeline, or of another target.
-
-    Args:
-        plan: The pipeline.
-        location: Where the checkpoint is.
-        existing: Its identity.
-        table: The target; None if it is missing.
-
-    Raises:
-        CheckpointError: The checkpoint belongs to another pipeline or target.
-    """
+    """Rejects the checkpoint of another pipeline, or of another target. `table` is None if the target is missing."""
     renaming = renaming_call(plan, existing.pipeline)
     if existing.pipeline not in (plan.pipeline, plan.was):
         raise CheckpointError(
@@ -48,7 +38,6 @@ def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | No
     """The identity with the pipeline's new name, if the pipeline is named after a table that `helios rename` renamed.
 
     Args:
-        plan: The pipeline.
         existing: The identity. It may still have the old name: a rename does not change a checkpoint whose location the
             script declares.
         table: The target; None if it is missing.
@@ -63,15 +52,11 @@ def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | No
 
 
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
-    """The identity with the sources' current names, if these are the same tables.
+    """The identity with the sources' current names; unchanged if one of them is another source than before.
 
     Args:
-        existing: The identity.
         sources: The names of the sources that identify the pipeline.
         uuids: Their UUIDs; None for a source that is not a table.
-
-    Returns:
-        The identity with the new names; unchanged if a source is another table.
     """
     known = existing.uuids
     if len(sources) != len(existing.sources):
@@ -94,14 +79,8 @@ def refuse_changed(
     """Rejects a pipeline whose sources, stateful steps, read path or target differ from those in the identity.
 
     Args:
-        plan: The pipeline.
-        location: Where the checkpoint is.
-        existing: Its identity.
         sources: The names of the sources that identify the pipeline.
         table: The target; None if it is missing.
-
-    Raises:
-        CheckpointError: One of them differs.
     """
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
@@ -138,13 +117,7 @@ def refuse_changed(
 
 
 def new_identity(plan: Plan, sources: tuple[str, ...], uuids: tuple[str | None, ...]) -> Identity:
-    """The identity of a new checkpoint.
-
-    Args:
-        plan: The pipeline.
-        sources: The names of its sources.
-        uuids: The UUIDs of its sources; None for a source that is not a table.
-    """
+    """The identity of a new checkpoint. The UUID of a source that is not a table is None."""
     return Identity(
         id=uuid.uuid4().hex,
         pipeline=plan.pipeline,

@@ -78,7 +78,6 @@ class Jvm:
     Attributes:
         config: The user's master and conf.
         conf: The conf that the session starts with.
-        version: The version of Spark.
         log: The file with the error output of the JVM; None if the output is shown to the user.
         starting: The JVM that is starting; None if a JVM runs already, or if pyspark will start it.
         slim: Whether the JVM was started by a recipe (`helios.environment.recipe`), without the functions of Spark ML.
@@ -103,8 +102,6 @@ def launch(
     """Starts the JVM of a session, without waiting for it.
 
     Args:
-        config: Master and conf.
-        components: The jar components that the session needs.
         debug: Whether Spark's own log is shown.
         java_options: Options of the JVM; by default those that use the class archive, when there is one.
         running: Whether this process has a JVM already, so that none is started.

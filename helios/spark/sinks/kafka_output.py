@@ -29,7 +29,6 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
     """Verifies that the topic exists: a producer would wait a minute for a missing topic, or a broker would create it.
 
     Args:
-        sink: The sink.
         begun: Whether the pipeline has run a batch. It then waits for unreachable brokers.
 
     Raises:
@@ -50,10 +49,6 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
 
 def produce(sink: KafkaSink, df: DataFrame) -> None:
     """Produces the rows of a batch.
-
-    Args:
-        sink: The sink.
-        df: The rows.
 
     Raises:
         InputError: The key or the value cannot be computed from these rows, or has the wrong type.

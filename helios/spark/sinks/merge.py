@@ -82,7 +82,6 @@ def newest(df: DataFrame, keys: tuple[str, ...], *extra_columns: str) -> DataFra
 
     Args:
         df: The rows, with `ORDER`.
-        keys: The key columns.
         extra_columns: Columns that identify a row besides the keys.
     """
     plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _unhashable(f.dataType) and f.name != POSITION]
@@ -93,7 +92,6 @@ def newest(df: DataFrame, keys: tuple[str, ...], *extra_columns: str) -> DataFra
 
 
 def _unhashable(kind: object) -> bool:
-    """True if Spark cannot hash this type."""
     if isinstance(kind, (MapType, VariantType)):
         return True
     if isinstance(kind, StructType):
@@ -124,17 +122,11 @@ def invalid_reason(mode: Mode) -> Column:
 def validate_keys(
     df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
 ) -> MergeScope:
-    """Validates the keys of a batch before it is written, in one pass over the rows.
+    """Validates the keys of a batch before it is written, in one pass over the rows; returns the scope of its MERGE.
 
     Args:
         df: The batch; without an order, each key may occur only once.
-        mode: How it is written.
-        table: The target, for the message.
-        where: The line of the sink.
         also: Further columns that a duplicate must share, such as the route.
-
-    Returns:
-        The scope of a MERGE with the batch.
 
     Raises:
         RunError: A key is null or occurs twice, or a version has no order; the message shows a row.
@@ -205,7 +197,6 @@ def key_filter(rows: DataFrame, keys: tuple[str, ...], count: int | None = None)
 
     Args:
         rows: The batch.
-        keys: The key columns.
         count: The number of the batch's rows; None if unknown. Spark's own estimate may make it shuffle the target.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
@@ -223,14 +214,12 @@ def shown(row: dict[str, object]) -> str:
 
 
 def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, changes: bool = False) -> DataFrame:
-    """Drops the rows that are older than the stored order of their key.
+    """Drops the rows that are older than the stored order of their key, or have no order although one is stored.
 
     Args:
-        df: The rows.
         known: The stored orders; None if there are none.
-        keys: The key columns.
-        changes: Whether the rows are changes in the order of their log. Their epochs are then compared with the stored
-            ones, and a change that is ordered by its offset must be in the stored partition.
+        changes: Whether the rows are changes in the order of their log. Their epochs are then compared, too, and Spark
+            raises an error for a change that is ordered by its offset and is not in the stored partition.
     """
     if known is None:
         return df
@@ -262,7 +251,6 @@ def merge_text(
     """The SQL text of an upsert's MERGE. It has at least two clauses, so that two concurrent MERGEs conflict.
 
     Args:
-        keys: The key columns.
         columns: The columns that are updated in a matched row.
         insertable: The columns of an inserted row.
         newer: The condition under which a matched row is changed.
@@ -290,7 +278,6 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
         events: The batch: one row per key and order, aligned with the target, with the helper columns; `valid_from` is
             the order.
         target: The target before the batch.
-        keys: The key columns.
         remembered: The stored deletes, with the key columns, `ORDER` and `DELETED`.
 
     Returns:

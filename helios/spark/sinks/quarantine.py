@@ -56,10 +56,6 @@ SNAPSHOT_ISOLATION = {f"write.{command}.isolation-level": "snapshot" for command
 class QuarantineSink(Sink):
     """The quarantine table of a pipeline, written exactly once per batch like any target.
 
-    Args:
-        context: What the sinks of the run share.
-        name: The table.
-
     Attributes:
         holds: Whether the last `write` found, wrote or replaced rejected rows of its batch.
     """
@@ -91,7 +87,6 @@ class QuarantineSink(Sink):
         Rows that an earlier script rejected from the same batch are replaced: the target does not have the batch yet.
 
         Args:
-            batch: The batch.
             rejected: The rows, as `payload`, `reason` and `step`.
         """
         self.holds = False
@@ -218,7 +213,6 @@ class QuarantineSink(Sink):
 
         Args:
             to: The target's record of the pipeline.
-            target: Iceberg's table object of the target.
         """
         table = tables.load_table(self._spark, self._name)
         if table is None or not self._plan.streaming:

@@ -27,14 +27,7 @@ def positions_condition(positions: Sequence[str]) -> str:
 
 
 def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
-    """Writes the new name of a renamed pipeline into the rows that the pipeline has rejected.
-
-    Args:
-        spark: The session.
-        quarantine: The quarantine.
-        was: The former name.
-        pipeline: The new name.
-    """
+    """Writes the new name of a renamed pipeline into the rows that the pipeline has rejected."""
     if tables.load_table(spark, quarantine) is None:
         return
     former = f"pipeline IN ({literal(was)}, {literal(was + ROLLED_BACK)})"
@@ -45,8 +38,6 @@ def detach_rows(spark: SparkSession, quarantine: TableName, rows: str, positions
     """Adds `ROLLED_BACK` to the pipeline name in the rows of some batches and in all later rows: no replay writes them.
 
     Args:
-        spark: The session.
-        quarantine: The quarantine.
         rows: The SQL condition for the rows of the pipeline.
         positions: The positions of the batches, as the table stores them.
         since: The time at which the first of the batches was committed, in milliseconds since 1970. Later rows may be

@@ -27,9 +27,6 @@ class SchemaPolicy:
     """The policy that a mirror declares with `.on_schema_change`.
 
     Args:
-        context: What the sinks of the run share.
-        declared: The declared sink.
-        mirrored: The tables of the mirror.
         name: Returns the full name of a table of the mirror.
     """
 
@@ -72,11 +69,7 @@ class SchemaPolicy:
             )
 
     def _report_missing(self, name: str, table: SourceTable, column: str) -> None:
-        """Refuses or reports a column that a user has renamed or dropped in a mirrored table.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
-        """
+        """Notes or refuses, as `.on_schema_change` says, that a column was renamed or dropped in a mirrored table."""
         what = (
             f"{self._name(name).text} has no column {column} any more, which {table} had with its last changes: "
             "it was renamed or dropped here"
@@ -94,10 +87,8 @@ class SchemaPolicy:
         """A table of the mirror, with its newest columns and the log position since which it awaits a snapshot.
 
         Args:
-            name: The table.
-            table: Its table in the database.
-            mirrored: Its source and its key.
-            changes: The changes of the batch.
+            table: The table in the database.
+            mirrored: The source and the key of the mirror's table.
 
         Raises:
             InputError: The log lacks values of existing rows, and `.on_schema_change` says "fail".
@@ -130,9 +121,7 @@ class SchemaPolicy:
         """A new table of the mirror. If it may be a renamed table, the policy decides whether the mirror continues.
 
         Args:
-            name: The new table.
             mirrored: All tables of the mirror, with the new ones.
-            changes: The changes of the batch.
 
         Raises:
             InputError: It is likely a renamed table, and `.on_schema_change` says "fail".
@@ -175,11 +164,7 @@ class SchemaPolicy:
         return not inserted_keys.join(held_keys, keys, "left_semi").isEmpty()
 
     def _note_or_refuse_change(self, name: str, table: SourceTable, change: SchemaChange) -> None:
-        """Refuses or reports a change of columns after which the log lacks values of existing rows.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
-        """
+        """Notes or refuses, as `.on_schema_change` says, a change after which the log lacks values of existing rows."""
         here = self._name(name).text
         what, stays, values = messages_of(change, table, here)
         refused = f"{what}. Its log has only changed rows: in {here} {values}"
@@ -189,13 +174,9 @@ class SchemaPolicy:
         """Continues with a note, or refuses, as `.on_schema_change` says.
 
         Args:
-            table: The table of the database.
             note: The note if the mirror continues.
             refusal: The message if it does not.
             effect: The effect of "keep", for the fix.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
         """
         if self._fails:
             raise InputError(

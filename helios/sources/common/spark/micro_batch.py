@@ -53,11 +53,7 @@ S = TypeVar("S", bound=FollowedSource)
 
 
 class SourceOffsets(Generic[S]):
-    """The columns and offsets of a followed source, which both `MicroBatchStream` and `RowStream` need.
-
-    Args:
-        source: The followed source.
-    """
+    """The columns and offsets of a followed source, which both `MicroBatchStream` and `RowStream` need."""
 
     def __init__(self, source: S) -> None:
         self.source = source
@@ -110,7 +106,6 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
     Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
 
     Args:
-        source: The followed source.
         planner: Plans the partitions that Spark reads; None if only the offsets are used.
     """
 
@@ -242,13 +237,11 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
 
 
 def position_of(offset: JavaOffset) -> Position:
-    """The position of one of Spark's offsets."""
     position: Position = json.loads(str(offset.json()))
     return position
 
 
 def offset_of(position: Position) -> JavaOffset:
-    """Spark's offset of a position."""
     text = json.dumps(dict(position), sort_keys=True, separators=(",", ":"))
     offset: JavaOffset = classes().org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
     return offset

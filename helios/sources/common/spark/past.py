@@ -20,8 +20,7 @@ class Past:
     """The earlier states of a source.
 
     Attributes:
-        commits: Returns the commit times of the source.
-        rows: Returns the rows of a snapshot.
+        rows: Returns the rows of a snapshot, by its id.
     """
 
     commits: Callable[[], CommitTimes]

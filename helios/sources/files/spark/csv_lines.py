@@ -52,8 +52,6 @@ def read_csv(
     """The rows of csv files.
 
     Args:
-        spark: The session.
-        source: The source.
         files: Files with equal columns.
         columns: The columns in the order of the files, with the types that Spark's parser returns.
         typed: The same columns, with the types to which their texts will be cast.

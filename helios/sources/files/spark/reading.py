@@ -35,7 +35,6 @@ class Group:
     """Files with equal columns.
 
     Attributes:
-        files: The files.
         columns: The columns of the files, in their order; for text with the types that Spark's parser returns.
         nanos: The names of the columns with nanosecond timestamps.
         typed: The columns with the types to which their texts will be cast; None if the files are not text.
@@ -87,9 +86,6 @@ def reading_of(
     """Decides how files are read.
 
     Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files.
         damaged: The files that are known to be unreadable, with the causes.
         folders: More files, of which only the partition folders are used.
 

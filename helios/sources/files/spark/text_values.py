@@ -90,7 +90,6 @@ def as_cast_text(value: Column, kind: DataType, source: FilesSource) -> Column:
     Args:
         value: The value. It is a text, or a nested value with texts, for the types that are read as strings.
         kind: The type that the value will be cast to.
-        source: The source.
     """
     if not _has_declared_form(kind, source):
         return value
