@@ -187,7 +187,7 @@ class UpsertState:
         return not present.issuperset(expected & noted.keys())
 
     def discard_former(self, former: UpsertState) -> None:
-        """Deletes a former state, which the record no longer names, once no reader can still use it."""
+        """Deletes a former state that the record no longer names; one beside this state only after `KEPT_SECONDS`."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
