@@ -25,22 +25,14 @@ T = TypeVar("T")
 
 
 def prepare(catalog: Catalog) -> None:
-    """Creates what a writer needs, such as the folder of an embedded catalog. It is called before Spark starts.
-
-    Raises:
-        EnvironmentProblem: The folder cannot be created.
-    """
+    """Creates what a writer needs, such as an embedded catalog's folder. Raises an EnvironmentProblem if it cannot."""
     create = CATALOGS[catalog.type].prepare
     if create is not None:
         create(catalog)
 
 
 def client(catalog: Catalog) -> PyCatalog:
-    """PyIceberg's own catalog object, connected to the replica that answered last.
-
-    Raises:
-        RunError: The catalog cannot be reached.
-    """
+    """PyIceberg's own catalog object, connected to the replica that answered last. Raises the errors of `ask`."""
     return ask(catalog, lambda connection: connection)
 
 
@@ -50,7 +42,6 @@ def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Ex
     The next replica is tried only if the previous one has certainly not received the request.
 
     Args:
-        catalog: The catalog.
         call: The call, with PyIceberg's client as its argument.
         passing: Errors that are raised unchanged. So are errors of Helios, and errors of PyIceberg about names that
             are missing or exist already.

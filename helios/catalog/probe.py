@@ -44,11 +44,7 @@ class TooLong(TimeoutError):
 
 
 def with_time_limit(probe: Callable[[], T], seconds: float = PROBE_SECONDS) -> T:
-    """Runs a probe in a thread of its own, and returns its result. The thread is abandoned after the time limit.
-
-    Raises:
-        TooLong: The probe took longer.
-    """
+    """Runs a probe in a thread of its own. After the time limit, abandons the thread and raises `TooLong`."""
     answers: list[T] = []
     failures: list[BaseException] = []
 
@@ -69,11 +65,7 @@ def with_time_limit(probe: Callable[[], T], seconds: float = PROBE_SECONDS) -> T
 
 
 def reach(address: str) -> None:
-    """Connects to a server, with a TLS handshake if the address is https.
-
-    Raises:
-        OSError: The server cannot be reached.
-    """
+    """Connects to a server, with a TLS handshake if the address is https. Raises an OSError if it cannot be reached."""
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
@@ -127,7 +119,6 @@ def vends_credentials(catalog: Catalog) -> bool:
 
 
 def _storage_error(catalog: Catalog, location: str, error: BaseException) -> HeliosError:
-    """The error for a failed access to a catalog's storage."""
     storage = storage_of(catalog)
     addresses = ", ".join(storage_addresses(storage)) if storage else ""
     at = f" at {addresses}" if addresses else ""

@@ -110,7 +110,6 @@ def as_json(error: HeliosError) -> dict[str, Any]:
 
 
 def report_bug(error: Exception, settings: Settings) -> None:
-    """Prints an unexpected exception."""
     message = " ".join(str(error).split())
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     fix = "this is a bug in Helios; run with --debug for the traceback."
@@ -177,8 +176,6 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], number
     """Prints a table: with lines on a terminal, in plain aligned columns into a pipe or file.
 
     Args:
-        headers: The names of the columns.
-        rows: The cells.
         numbers: The names of the columns that are aligned right.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]

@@ -32,11 +32,7 @@ class Document:
 
     @classmethod
     def read(cls, file: Path | None) -> Document:
-        """Reads a file.
-
-        Raises:
-            ConfigError: The file cannot be read, or is not TOML.
-        """
+        """Reads a file. Raises a ConfigError if it cannot be read, is not TOML, or `tool.helios` is not a table."""
         if file is None:
             return cls(None, {}, {})
         import tomllib
@@ -63,7 +59,6 @@ class Document:
         return document
 
     def for_profile(self, name: str | None) -> Document:
-        """The same file with another profile."""
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:

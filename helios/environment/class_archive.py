@@ -31,7 +31,6 @@ TRAINING_SECONDS = 600
 USUAL_SECONDS = 40.0
 """The usual time for creating the archive."""
 PREPARING = "preparing a faster start of Spark, once, in about 40 s ..."
-"""The message that is shown while the archive is created."""
 FORMAT = 3
 """The version of the archive and its recipe. If it is increased, Helios creates both again."""
 

@@ -235,4 +235,3 @@ MODES: Mapping[type[Mode], ModeTraits] = {
     MergeSql: ModeTraits(stores=False, routable=False),
     Groups: ModeTraits(idempotent=True, format=3),
 }
-"""The traits of every write mode."""

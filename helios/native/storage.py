@@ -42,7 +42,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
 
 
 def delete(path: str, store: Mapping[str, str]) -> None:
-    """Deletes a file of no table, if it exists. Errors of a store are ignored: not every writer may delete files."""
+    """Deletes a file that no table has, if it exists. Ignores errors of a store: not every writer may delete."""
     if is_local(path):
         if os.path.exists(path):
             os.unlink(path)

@@ -60,7 +60,6 @@ def upserts_alongside(
     """The upserts of other pipelines into the table: of those with a record, and of those in the same run.
 
     Args:
-        plan: The pipeline.
         plans: The pipelines of the run.
         known: The upserts of pipelines with a record.
         beside: The pipelines of `--beside`, which every pipeline of the run accepts.
@@ -87,7 +86,6 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     """The terms of a mode, as `upsert_terms` returns them for a plan.
 
     Args:
-        mode: The mode.
         ordered_by_log: Whether the rows are ordered by the log of a database; the table does not store this order.
 
     Examples:
@@ -135,12 +133,10 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
 def refuse_other_upserts(
     plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
 ) -> None:
-    """Refuses upserts into a table of another pipeline if one of them cannot use the keys that the other remembers.
+    """Refuses an upsert beside that of another pipeline if one of them cannot use the keys that the other remembers.
 
     Args:
-        plan: The pipeline.
         own: The upserts that the pipeline's record describes; None before its first start.
-        others: The upserts of the other pipelines.
         beside: Pipelines that the user accepts with `--beside`.
 
     Raises:
@@ -172,10 +168,7 @@ def _refused(
     """The error that `refuse_other_upserts` raises.
 
     Args:
-        plan: The pipeline.
-        own: The upserts that the pipeline's record describes; None before its first start.
         others: The terms of the other pipelines' upserts.
-        mine: The terms of the pipeline's upserts.
         shares: Whether other pipelines can read the keys that the pipeline remembers.
     """
     other = min(others)
@@ -211,9 +204,7 @@ def sharing_notes(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]
     """The notes of a plan on other pipelines with which it shares the remembered keys.
 
     Args:
-        plan: The pipeline.
         own: The upserts that the pipeline's record describes; None before its first start.
-        others: The upserts of the other pipelines.
     """
     mine = upsert_terms(plan)
     if mine is None or (own is not None and not own.shares):

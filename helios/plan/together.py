@@ -27,8 +27,6 @@ class Part:
     """The lines of a plan under one label.
 
     Attributes:
-        label: The label.
-        texts: The lines.
         alike: The lines with `<pipeline>` in place of the pipeline's name, so that those of several plans can be equal.
     """
 

@@ -28,12 +28,7 @@ class Observer(Protocol):
         """A commit failed because a service is unavailable; it will be tried again."""
 
     def lagging(self, source: int, lag: Lag) -> None:
-        """The lag behind a followed source was measured.
-
-        Args:
-            source: The source's number in the plan.
-            lag: How far the pipeline is behind the source.
-        """
+        """The lag behind a followed source was measured; `source` is its number in the plan."""
 
     def files_gone(self, paths: Sequence[str]) -> None:
         """Planned files of a batch are gone, and the batch continues without them."""

@@ -25,7 +25,6 @@ class SeenLag:
 
     Attributes:
         source: The source's name in positions.
-        lag: The lag.
         at: The time at which the run computed it.
     """
 
@@ -61,7 +60,6 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], locations
     """Returns the last lag that a run of the pipeline computed for a source.
 
     Args:
-        pipeline: The pipeline.
         source: The source's name in positions.
         places: The warehouses to search for its checkpoints if `locations` is empty.
         locations: The locations of its checkpoints.

@@ -26,7 +26,6 @@ class CommittedBatch:
         snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
         parent: The snapshot before them; None if there is none, or its id has expired.
         base: Whether the state before them is known: the parent is retained, or they are the first of the table.
-        committed: The time of the commit.
         batch: Its number in its checkpoint.
         checkpoint: The id of that checkpoint.
         position: The recorded position of its sources.
@@ -80,7 +79,6 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
     """Splits the commits of a branch into the batches of a pipeline and the commits of other writers.
 
     Args:
-        metadata: The metadata of the table.
         commits: The commits of the branch, newest first, as `helios.table.commits.commits` returns them.
         names: The present and former names of the pipeline.
     """
@@ -127,7 +125,6 @@ def _committed_batch(
 
 
 def _with_second_snapshot(batch: CommittedBatch, commit: Commit) -> CommittedBatch:
-    """Adds the second snapshot to a batch whose commit has two snapshots."""
     return replace(
         batch,
         snapshots=(*batch.snapshots, commit.snapshot),
@@ -161,8 +158,8 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of its commit or, if it wrote nothing, of the next commit, in the committed batches.
-            After the last commit, it is the number of these batches.
+        owner: The index of its commit among the committed batches; of the next commit if it wrote nothing; and the
+            number of these batches if no commit follows.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.

@@ -42,8 +42,7 @@ class Way:
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn, and whether the batch is
-            then replayed.
+        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn; each is then replayed.
         twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 
@@ -306,8 +305,6 @@ class _Comparison:
     """Compares the targets of ways with those of the first way.
 
     Attributes:
-        test: The test.
-        first: The first way.
         ignore: Columns that may differ.
     """
 

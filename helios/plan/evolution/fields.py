@@ -228,7 +228,6 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
 
 
 def _cell(ours: Field | None, theirs: Field) -> Cell:
-    """The conversion of a field of the stream to a field of the table."""
     kind = theirs.whole
     if ours is None:
         return Cell(name=theirs.name, type=kind, source=None, default=theirs.default)

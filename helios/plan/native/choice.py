@@ -23,7 +23,6 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
     """The engine of a pipeline, and the problem if the setting requires the other engine.
 
     Args:
-        plan: The pipeline.
         setting: `[spark] native`: "auto", "off" or "require".
     """
     if setting == "off":
@@ -82,11 +81,7 @@ def _check(plan: Plan) -> None:
 
 
 def refuse_catalog(catalog: Catalog) -> None:
-    """Refuses a catalog on an object store with settings that only Iceberg's own client supports.
-
-    Raises:
-        NotNative: The catalog has a property of that client, or a profile.
-    """
+    """Raises `NotNative` for a catalog on an object store with settings that only Iceberg's own client supports."""
     prefixes = (*CLIENT_PROPERTIES, "py-io-impl")
     key = next((key for key, _ in catalog.properties if key.startswith(prefixes)), None)
     if key is not None:

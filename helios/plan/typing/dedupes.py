@@ -50,7 +50,7 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
 
 
 def _times_after(step: Step, times: set[str]) -> set[str] | None:
-    """The names of the columns with a watermark after a step, in lower case; None if the step may give such columns."""
+    """The names of the columns with a watermark after a step, in lower case; None if the step may add such columns."""
     if isinstance(step, (Call, Sql, Join, Union)):
         return None
     if isinstance(step, Watermark):

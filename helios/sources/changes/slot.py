@@ -27,11 +27,8 @@ class Slot:
 
     Attributes:
         name: Debezium's `slot.name`.
-        host: The host of the server.
-        port: The port of the server.
         database: The database that Debezium reads.
         user: The user who lists the slots; any user may.
-        password: The user's password.
         tls: PostgreSQL's mode of TLS, one of `TLS_MODES`.
         authorities: A file with trusted certificates; None to trust the certificates that this machine trusts.
     """
@@ -56,7 +53,6 @@ class Slot:
         """The declared slot.
 
         Args:
-            name: The name of the slot.
             database: The address, as `postgresql://user@host:port/database`.
             password: The password; it may also be part of the address.
 
@@ -101,11 +97,7 @@ class Slot:
 
 
 def _options(query: str) -> dict[str, str]:
-    """The options of an address, from its query.
-
-    Raises:
-        DeclarationError: An option, or its value, is unknown.
-    """
+    """The options in the query of an address. Raises a DeclarationError if an option or its value is unknown."""
     known = ("sslmode", "sslrootcert")
     options = dict(parse_qsl(query))
     for key in options:

@@ -61,13 +61,13 @@ METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_ar
 """The metadata of a row's file that `.with_metadata` can store, with the types of the columns."""
 
 MOST_NAMES = 1000
-"""The most file names from which the format of a local folder is inferred."""
+"""The format of a local folder is inferred from at most so many file names."""
 
 UNDECLARED_FIELDS = "it has fields that the columns lack: "
 """The beginning of the reason why a json row with undeclared fields is bad; the fields follow, as JSON."""
 
 SHOWN = 5
-"""The most names in a message."""
+"""A message names at most so many columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,8 +254,6 @@ class FilesSource(Source):
         """The error for files with columns that the declared schema lacks.
 
         Args:
-            names: The undeclared columns.
-            declared: The declared columns.
             place: The file or folder that has the undeclared columns.
         """
         shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
@@ -270,7 +268,6 @@ class FilesSource(Source):
         """The error for a column that the files have and that `.with_metadata` would add.
 
         Args:
-            name: The column.
             place: The file, or the argument of `Files.source`, that has the column.
         """
         renamed = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'

@@ -21,10 +21,8 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     """The rows of a key that a batch has read from a table.
 
     Args:
-        span: The range of the batch.
         key: The key columns and their values.
         declared: The source as its plan shows it.
-        view: The tables and warehouses of the configuration; its `load` loads a table.
     """
     try:
         table = view.load(span.source)

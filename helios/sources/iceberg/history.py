@@ -40,10 +40,6 @@ class Settled:
 def settle(source: IcebergSource, table: Table) -> Settled:
     """Resolves the snapshots that a source reads; for a followed source, those at its first start.
 
-    Args:
-        source: The source.
-        table: Its table.
-
     Raises:
         NotFound: A time before the first snapshot; an id, branch or tag that does not exist; expired history.
         Unsettled: The same problems, for a followed source.
@@ -168,7 +164,6 @@ def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
 
 
 def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
-    """Resolves a range between two points."""
     call = "changes_between" if source.changed is not None else "between"
     call_text = f"{call}({points})"
     after, to = (_point(source, call_text, table, point) for point in (points.after, points.to))
@@ -235,11 +230,7 @@ def _located(source: IcebergSource, call_text: str, table: Table, find: Callable
 
 
 def _retained(source: IcebergSource, table: Table, id: int, call_text: str) -> Snapshot:
-    """The retained snapshot with an id.
-
-    Raises:
-        NotFound: It has expired, or never existed.
-    """
+    """The retained snapshot with an id. Raises `NotFound` if it has expired, or never existed."""
     known = {snapshot.id: snapshot for snapshot in table.snapshots()}
     if id in known:
         return known[id]

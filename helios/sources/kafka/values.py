@@ -35,9 +35,7 @@ class Registry:
     """A schema registry with Confluent's protocol: values begin with the byte 0 and the id of their schema.
 
     Attributes:
-        url: The address of the registry.
         username: The name for basic authentication; None without a login.
-        password: The password for basic authentication.
         subject: The subject whose latest schema the columns follow; if None, `TOPIC-value` of each topic.
         allow_http: Whether `http://` to another machine is allowed.
     """
@@ -93,7 +91,6 @@ class Values:
         format: "bytes", "string", "json" or "avro".
         columns: The columns, as DDL; None until a run knows them: for Avro, and for JSON without a schema.
         avro: The Avro schema, as JSON: the declared one, or that of the registry once it is known; None until then.
-        registry: The registry that has the schemas of the values.
         extra: The policy for fields of a value that the schema lacks.
         sample: About how many records are read to infer the columns.
         timestamps: The unit of JSON numbers where the schema has a timestamp.
@@ -164,7 +161,6 @@ class Values:
 
     @property
     def inferred(self) -> bool:
-        """True if the columns are inferred from records."""
         return self.format == "json" and self.columns is None
 
     def text(self) -> str:

@@ -16,10 +16,10 @@ from helios.sources.webhook.signatures import Refused
 from helios.sources.webhook.values import Real, by_column, cut_to_micros, fits, has_excess_digits, preview
 
 DEEPEST = 400
-"""The most nested levels of arrays and objects; Spark's JSON parser accepts a thousand."""
+"""How many levels of arrays and objects may be nested; Spark's JSON parser accepts a thousand."""
 
 LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
-"""The most characters of a number and of a name: the limits of Spark's JSON parser."""
+"""How many characters a number and a name may have: the limits of Spark's JSON parser."""
 
 RESERVED = ("_helios", "__helios")
 """The prefixes of the reader's own columns, with which no other column may begin."""
@@ -35,7 +35,6 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
     """Checks that a body is JSON and fits the declared columns, and returns the body to store.
 
     Args:
-        body: The body.
         schema: The declared columns; None to accept any JSON.
         extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose name a
             new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields
@@ -118,11 +117,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
-    """Cuts the fractions of all declared timestamps in a body to six digits.
-
-    Args:
-        body: The body, valid JSON.
-        schema: The declared columns.
+    """Cuts the fractions of all declared timestamps in a body to six digits. The body is valid JSON.
 
     Examples:
         >>> from helios.plan.typing.schema import from_ddl

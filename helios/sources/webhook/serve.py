@@ -26,14 +26,14 @@ KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS = 5, 10
 """Seconds for which an idle connection is kept, and for which a stopping server still answers requests."""
 
 BACKLOG = 2048
-"""The most connections that the kernel queues until the server accepts them."""
+"""The kernel queues at most so many connections until the server accepts them."""
 
 MOST_CONNECTIONS = 1000
 """The largest result of `most_connections`."""
 
 
 def most_connections() -> int:
-    """The most connections of a server: half of the free file handles. Segments, runs and the catalog need the rest."""
+    """The connection limit of a server: half of the free file handles. Segments, runs and the catalog need the rest."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64  # a guess without /proc
     return (
@@ -45,7 +45,6 @@ class Server:
     """An HTTP server to which endpoints can be added and removed.
 
     Args:
-        host: The address that it listens on.
         port: The port; 0 takes a free one.
         log: Receives lines about errors of the server.
 

@@ -68,7 +68,6 @@ class Backfill:
 
     Args:
         plan: The pipeline, compiled from the current script.
-        spark: The session.
         ask: The request: the rows to repair, and the options.
         other: The table, or the path of the folder, that is read instead of the source; None to read the source.
         tell: Called after each slice.
@@ -107,10 +106,7 @@ class Backfill:
         self._notes = Notes(spark, self._checkpoint)
 
     def run(self, *, dry_run: bool = False) -> Backfilled:
-        """Repairs the slices, one after the other.
-
-        Args:
-            dry_run: Whether to count the slices and their rows without writing anything.
+        """Repairs the slices, one after the other. A dry run only counts their rows.
 
         Raises:
             HeliosError: A slice cannot be repaired. The slices before it are repaired, and the next run resumes with
@@ -349,7 +345,6 @@ class Backfill:
         return retained, [self._live.with_begin(commit, own, position, self._table) for commit in requested]
 
     def _shared_upsert_arguments(self, names: frozenset[str], *, evolves: bool) -> UpsertRepair:
-        """The fields that both repairs of an upsert share."""
         plan, spark, table, recompute = self._plan, self._spark, self._table, self._recompute
         rejects = self._rejects
         rows = BatchRows(plan=plan, spark=spark, table=table, recompute=recompute, rejects=rejects, evolves=evolves)

@@ -66,9 +66,6 @@ class UpsertRepair:
     """Repairs rows of an upsert by their keys.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
-        target: Iceberg's table object.
         ledger: The ledger of the backfill; None for a dry run.
         live: The pipeline, which may be running.
         rows: Computes rows with the current script.
@@ -109,8 +106,6 @@ class UpsertRepair:
         """Computes the changes of a slice, and commits them.
 
         Args:
-            number: The number of the slice.
-            slice: The slice.
             stamp: The property of the snapshot summary that gets the slice's condition.
             compute: Returns the changes, given how far the pipeline has read; None for no change.
         """
@@ -168,7 +163,6 @@ class UpsertRepair:
         return Changes(self.computed_once(changes), before, after)
 
     def scope_of(self, keys: DataFrame) -> MergeScope:
-        """The scope of a MERGE with these keys."""
         return merge.validate_keys(keys, self.unordered, self.table, self.plan.declared.sink.origin)
 
     def computed_once(self, rows: DataFrame) -> DataFrame:
@@ -234,11 +228,7 @@ class UpsertRepair:
             )
 
     def refuse_duplicate_keys(self, slice: str, rows: DataFrame) -> None:
-        """Rejects rows of the target if several have the same key.
-
-        Raises:
-            InputError: A key has several rows.
-        """
+        """Raises an InputError if several of the rows, which are from the target, have the same key."""
         counts = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(ROWS))
         duplicate = counts.where(F.col(ROWS) > 1).drop(ROWS).head()
         if duplicate is not None:

@@ -24,12 +24,6 @@ class Lease:
 
     The holder writes its host, its process and a time into a file, and renews the time. A holder on this host is dead
     when its process has ended. A holder on another host is dead when its time is older than `LEASE_SECONDS`.
-
-    Args:
-        checkpoint: The checkpoint.
-
-    Attributes:
-        owner: The id of this holder.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -41,11 +35,7 @@ class Lease:
         self._renewing = threading.Lock()
 
     def acquire(self) -> None:
-        """Takes the lease.
-
-        Raises:
-            LeaseError: Another driver is alive on the checkpoint.
-        """
+        """Takes the lease. Raises a LeaseError if another driver is alive on the checkpoint."""
         with self._files.locked() as exclusive:
             holder = self._holder()
             if holder is None and not self._files.replaces_at_once:
@@ -62,11 +52,7 @@ class Lease:
         self._thread.start()
 
     def verify(self) -> None:
-        """Refuses to continue when another driver has taken over the checkpoint.
-
-        Raises:
-            LeaseError: This driver does not hold the lease.
-        """
+        """Raises a LeaseError if this driver no longer holds the lease."""
         with self._renewing:
             holder = self._holder()
         if holder is None or holder.get("owner") != self.owner:

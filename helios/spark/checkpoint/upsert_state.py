@@ -68,8 +68,6 @@ class UpsertState:
 
         Args:
             terms: The key columns, the declared order, and the order's type.
-            target: The table, for the message.
-            where: The line of the script, for the message.
 
         Raises:
             CheckpointError: The state has keys that were written with other terms.
@@ -101,7 +99,6 @@ class UpsertState:
 
     @property
     def has_keys(self) -> bool:
-        """True if the state has any key."""
         return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
@@ -118,8 +115,6 @@ class UpsertState:
         """The state before a batch: each key's newest order, and whether the key was deleted; None without a state.
 
         Args:
-            spark: The session.
-            batch: The batch.
             keys: The columns that identify a row: the key columns, and `ORDER` to keep every order of a key.
         """
         base, deltas = self._finished(batch)
@@ -131,11 +126,9 @@ class UpsertState:
         return newest(self._read(spark, paths), keys) if paths else None
 
     def read(self, spark: SparkSession, last: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state after a batch, for another pipeline. The call folds nothing, and leaves expired deletes out.
+        """The state after batch `last`, for another pipeline. The call folds nothing, and leaves expired deletes out.
 
         Args:
-            spark: The session.
-            last: The batch.
             keys: The key columns, as for `load`.
         """
         paths = self._folders_up_to(last)
@@ -185,7 +178,6 @@ class UpsertState:
 
         Args:
             base: The newest base before the batch; None without any.
-            batch: The batch.
         """
         noted = self.files.read_json(f"{self.folder}/replaced.json") or {}
         expected = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
@@ -195,7 +187,7 @@ class UpsertState:
         return not present.issuperset(expected & noted.keys())
 
     def discard_former(self, former: UpsertState) -> None:
-        """Deletes a former state, which the record no longer names, once no reader can still use it."""
+        """Deletes a former state that the record no longer names; one beside this state only after `KEPT_SECONDS`."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -206,7 +198,6 @@ class UpsertState:
 
         Args:
             rows: The key columns, the order, and whether the key was deleted.
-            batch: The batch.
             keys: The key columns, as for `load`.
         """
         self._write(rows, f"delta/{batch}", keys)
@@ -229,7 +220,6 @@ class UpsertState:
         """The newest finished base before a batch, and the finished deltas after that base, ascending.
 
         Args:
-            before: The batch.
             base_before: The base must be of a batch before this one; by default, before `before`.
         """
         limit = before if base_before is None else base_before
@@ -318,9 +308,7 @@ def locate_state(
     """The files of a state's parent folder, and the name of the state's folder within them.
 
     Args:
-        spark: The session.
         checkpoint: The checkpoint of the state's pipeline.
-        target: The table's name.
         keys_folder: The state's folder, as in the pipeline's record; None if the state is in the checkpoint.
     """
     if keys_folder is None:

@@ -36,9 +36,6 @@ class IdempotentTableOperations:
             again, because the try would conflict with commits that were made during the rebase. None for no rebase.
         listeners: Functions that are called before each try, with the metadata that the transaction is applied to.
         holds: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
-
-    Args:
-        operations: The table's own operations.
     """
 
     def __init__(self, operations: JavaTableOperations) -> None:
@@ -140,7 +137,6 @@ class HeldCommit:
     """A transaction that was applied to its table's newest metadata, and validated, but not committed.
 
     Attributes:
-        table: Iceberg's table object.
         base: The table's metadata that the transaction was applied to.
         metadata: The table's metadata after the commit.
     """
@@ -177,10 +173,7 @@ def commit(
     files.
 
     Args:
-        table: Iceberg's table object.
-        transaction: The transaction.
         operations: The operations that `begin` returned with the transaction.
-        retries: How often to try again after a conflict.
 
     Raises:
         Py4JJavaError: The commit was refused, or its outcome is unknown. A conflict means that nothing was committed.
@@ -205,7 +198,6 @@ def commit(
 
 
 def _new_snapshots(table: JavaTable, transaction: JavaTransaction) -> list[int]:
-    """The ids of the snapshots that a transaction has made."""
     new: JavaSet[JavaSnapshot] = classes().java.util.HashSet(transaction.table().snapshots())
     new.removeAll(table.snapshots())
     return [int(snapshot.snapshotId()) for snapshot in listed(new)]

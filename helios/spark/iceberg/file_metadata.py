@@ -34,7 +34,6 @@ class Leaf(NamedTuple):
     """A leaf column in the footer of a parquet file.
 
     Attributes:
-        id: Its field id.
         physical: Its physical type.
         annotation: Its logical type; empty for none.
         optional: Whether it may have nulls.
@@ -57,7 +56,6 @@ class FileNulls(NamedTuple):
     """The nulls of a file, according to the table's metadata.
 
     Attributes:
-        location: The file's location.
         format: Its format, in upper case.
         nulls: The field id and the number of nulls of each column that has nulls.
         unknown: The field ids of the columns without a count.

@@ -28,9 +28,7 @@ class MetadataVersion:
     """The version of a table's metadata that was last seen.
 
     Attributes:
-        uuid: The table's UUID.
         location: The metadata file; empty if the server does not name it.
-        sequence: The last sequence number.
         updated: The time of the last update, in milliseconds since 1970.
     """
 
@@ -72,7 +70,6 @@ class CatalogFreshness:
     """The newest metadata that this process has seen of the tables of a catalog with replicas.
 
     Attributes:
-        catalog: The catalog.
         marks: The last version seen of each table, by its name within the catalog.
     """
 
@@ -84,7 +81,6 @@ class CatalogFreshness:
         """Compares a table's metadata with the version last seen, and then remembers it as the last one.
 
         Args:
-            table: The table.
             metadata: The metadata that a replica shows; None when it shows no such table.
 
         Raises:
@@ -139,7 +135,6 @@ def verify(table: TableName, loaded: JavaTable | None) -> None:
     """Refuses a table that a replica shows in an older state than seen before; no-op for a catalog without replicas.
 
     Args:
-        table: The table's name.
         loaded: Iceberg's table object; None when the replica shows no such table.
 
     Raises:

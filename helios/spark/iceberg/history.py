@@ -26,7 +26,6 @@ class History:
     """The snapshots of a branch, newest first; an iteration ends at the first expired snapshot.
 
     Args:
-        table: Iceberg's table object.
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
@@ -48,10 +47,7 @@ class History:
                 self.expired = int(parent)
 
     def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:
-        """The snapshots after `start`, newest first; None if the history does not reach back to `start`.
-
-        If `start` is None, all snapshots are returned.
-        """
+        """The snapshots after `start` (None: all), newest first; None if the history does not reach back to it."""
         snapshots: list[JavaSnapshot] = []
         for snapshot in self:
             if start is not None and snapshot.snapshotId() == start.snapshotId():

@@ -14,12 +14,7 @@ STEPS = "helios.spark.steps."
 
 
 def locate(error: HeliosError, plan: Plan) -> None:
-    """Adds the line of the source, the sink or the pipeline to an error that has no line.
-
-    Args:
-        error: An error that a run raised.
-        plan: The pipeline.
-    """
+    """Adds the line of the source, the sink or the pipeline to an error that has no line."""
     if isinstance(error, CheckFailed):
         for problem in error.problems:
             problem.where = problem.where or origin_of(error, plan)

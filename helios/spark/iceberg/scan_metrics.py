@@ -25,11 +25,10 @@ from helios.spark.jvm.types.spark import (
 )
 
 MOST_FILES = 10_000
-"""If a batch's sources have more files, partitions are not counted: that would read the metadata of every file."""
+"""If a batch's sources have more files, partitions are not counted: counting reads the metadata of each."""
 
 
 def counts_partitions(files: int) -> bool:
-    """True if the partitions are counted when there are this many files."""
     return files <= MOST_FILES
 
 
@@ -59,7 +58,6 @@ class ScanMetrics:
         return max(0, self.total - self.matched)
 
     def add(self, other: ScanMetrics) -> None:
-        """Adds the counts of another read."""
         self.total += other.total
         self.matched += other.matched
         self.bytes += other.bytes
@@ -87,11 +85,7 @@ _COLLECTED: ContextVar[ScanMetrics | None] = ContextVar("helios_scan_metrics", d
 
 @contextmanager
 def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
-    """Collects the metrics of the reads in the block.
-
-    Args:
-        tables: The full names of the tables whose reads count.
-    """
+    """Collects the metrics of the reads in the block. Of commands, only reads of `tables` (full names) count."""
     collected = ScanMetrics(tables)
     token = _COLLECTED.set(collected)
     try:

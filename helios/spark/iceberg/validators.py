@@ -41,11 +41,9 @@ class AncestryValidator:
     Implements Iceberg's `SnapshotAncestryValidator`. It gets the snapshots onto which the commit is made, newest first.
 
     Args:
-        pipeline: The pipeline's identity.
         checkpoint: The id of the pipeline's checkpoint.
         head: The newest snapshot at the time of the look-up; None for an empty branch.
         exclusive: Whether the commit is also rejected if another writer has changed rows since the look-up.
-        watch: Finds conflicts that Iceberg does not detect.
     """
 
     def __init__(
@@ -96,11 +94,7 @@ class AncestryValidator:
 
 
 class HeadValidator:
-    """Rejects a commit if the head of the branch has changed.
-
-    Args:
-        head: The expected head; None for an empty branch.
-    """
+    """Rejects a commit if the head of the branch is not `head`, which is None for an empty branch."""
 
     def __init__(self, head: int | None) -> None:
         self._head = head

@@ -102,4 +102,3 @@ VERSIONS: dict[str, SparkVersion] = {
         plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }
-"""The JVM calls by Spark's major.minor version."""

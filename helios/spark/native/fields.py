@@ -21,7 +21,6 @@ class Field(TypedDict):
 
 
 def fields_of(schema: JavaSchema) -> list[Field]:
-    """The columns of a schema."""
     fields: list[Field] = json.loads(classes().org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
     return fields
 
@@ -36,7 +35,6 @@ def null_if_absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
 
 
 def string_map(java_map: JavaMap[str, str]) -> dict[str, str]:
-    """The entries of a Java map of strings."""
     text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(java_map)
     entries: dict[str, str] = json.loads(text)
     return entries

@@ -18,8 +18,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     The table is checked even if the script declares no audit any more.
 
     Args:
-        context: The pipeline.
-        table: Its target.
+        table: The target.
         checkpoint: The id of the existing checkpoint; None if a new one begins.
         resumes: Whether a new checkpoint continues after the batches in the target.
 

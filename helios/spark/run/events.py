@@ -10,7 +10,6 @@ class Event:
     """An event of a run.
 
     Attributes:
-        pipeline: The pipeline.
         kind: started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
         batch: The number of the batch; None for other events.
         rows: The rows that the batch wrote.
@@ -22,7 +21,6 @@ class Event:
         bytes: The size of the files that the batch added.
         late: The number of rows of the batch that a watermark dropped.
         rejected: The number of rows of the batch that were quarantined, dropped by an expectation, or lacked a key.
-        message: The text for the user.
     """
 
     pipeline: str

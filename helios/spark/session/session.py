@@ -55,8 +55,6 @@ def start(
     """Starts a session with Iceberg's extensions and the jars of the components, or returns the running session.
 
     Args:
-        config: Master and conf.
-        components: The jar components that the session needs.
         debug: Whether Spark's own log is shown.
         java_options: Options of the JVM; by default those that use the class archive, when there is one.
 
@@ -68,11 +66,7 @@ def start(
 
 
 def connect(jvm: Jvm) -> SparkSession:
-    """The session of a JVM that is starting, or the running session.
-
-    Raises:
-        EnvironmentProblem: Spark does not start.
-    """
+    """The session of a starting JVM, or the running session. Raises an EnvironmentProblem if Spark does not start."""
     if jvm.log is not None:
         # pyspark writes the Java stack trace of every failed query to stderr, as JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = True
@@ -227,7 +221,6 @@ def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -
 
     Args:
         config: The master and the conf, if a new session is started.
-        plans: The pipelines of the run.
         given: The user's session; None to use the active session.
     """
     active = given or SparkSession.getActiveSession()

@@ -27,14 +27,7 @@ def columns_of(schema: StructType) -> Schema:
 
 
 class SchemaAligner:
-    """Aligns the batches of one table with the table's columns.
-
-    Args:
-        spark: The session.
-        plan: The pipeline.
-        name: The table's name.
-        table: Iceberg's table object.
-    """
+    """Aligns the batches of one table with the table's columns."""
 
     def __init__(self, spark: SparkSession, plan: Plan, name: TableName, table: JavaTable) -> None:
         self._spark = spark

@@ -50,7 +50,6 @@ class AppliedBatch(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The batch's number."""
         return int(self.stamps.get("helios.batch") or -1)
 
 
@@ -58,7 +57,6 @@ def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
     """Adds to the record the batches that were applied to the branch by hand; returns False if there are none.
 
     Args:
-        ledger: The ledger with the record.
         names: The present and former names of the pipeline.
 
     Raises:
@@ -79,9 +77,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
     """The record, extended by the batches that were applied to the branch by hand.
 
     Args:
-        ledger: The ledger with the record.
         names: The present and former names of the pipeline.
-        record: The record, as it was loaded.
         resumes: Whether a new checkpoint continues after these batches.
 
     Raises:
@@ -150,8 +146,6 @@ def _history(
     """The snapshots of a branch, newest first, each with a function that finds the snapshot it was picked from.
 
     Args:
-        table: The table.
-        head: The newest snapshot.
         expired: Whether to read expired snapshots from earlier metadata files.
     """
     history, last = History(table, head), head

@@ -34,11 +34,7 @@ COLUMNS = "pipeline string, batch bigint, position string, tables map<string, bi
 
 
 class AtomicMirrorSink(MirrorSink):
-    """A mirror whose tables change together.
-
-    Args:
-        context: What the sinks of the run share.
-    """
+    """A mirror whose tables change together."""
 
     _control: TableSink
 
@@ -83,7 +79,6 @@ class AtomicMirrorSink(MirrorSink):
         return sink
 
     def _lost_error(self, name: str, why: str) -> CheckpointError:
-        """The error for a control table that is gone or was replaced."""
         return CheckpointError(
             f"the control table {name} of {self.context.plan.pipeline} {why}; the mirrored tables keep their rows and "
             "their own records, and nothing was written.",
@@ -94,7 +89,6 @@ class AtomicMirrorSink(MirrorSink):
         )
 
     def _require_control_table(self, name: str, table: JavaTable) -> None:
-        """Raises if the table with the control table's name is not a control table."""
         columns = tables.spark_schema(self.context.spark, table).names
         if not {"pipeline", "batch", "position", "tables"} <= set(columns):
             raise InputError(
@@ -147,8 +141,6 @@ class AtomicMirrorSink(MirrorSink):
         """The change of the control table's row, which is written last.
 
         Args:
-            spark: The session of the batch.
-            batch: The batch.
             new: The new snapshots of the other tables, by table name.
         """
         batch = self._numbered(self._control, batch)

@@ -76,12 +76,6 @@ class JointCommit:
     A catalog server may apply a request, and then refuse the same request when the client repeats it. A server that
     breaks the protocol may apply only a part of a request. So after a failure, the batch is looked up in each table,
     and only the missing changes are written again.
-
-    Args:
-        spark: The session of the batch.
-        batch: The batch.
-        options: How the batch is committed.
-        last: Makes the change that is written last.
     """
 
     def __init__(self, spark: SparkSession, batch: Batch, options: CommitOptions, last: MakeLastChange) -> None:
@@ -94,7 +88,6 @@ class JointCommit:
         """Commits changes that no table has yet; returns an empty list if they change nothing.
 
         Args:
-            changes: The changes.
             begun: Whether a part of the batch is already committed. The last change is then written even alone.
 
         Raises:

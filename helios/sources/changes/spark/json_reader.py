@@ -73,7 +73,6 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
 
     Args:
         df: The parsed records, with `kafka_rows.RECORD` and `BAD_REASON`.
-        source: The source.
 
     Raises:
         NotFound: The records do not have the column of the operation.

@@ -190,10 +190,6 @@ class KeepsHistory(Protocol):
 def open_source(context: SourceContext, index: int) -> Source:
     """Opens a source of the plan with the reader of its kind.
 
-    Args:
-        context: The context that the sources of the run share.
-        index: The number of the source in the plan.
-
     Raises:
         DeclarationError: The kind of the source is unknown.
     """

@@ -12,9 +12,9 @@ from helios.sources.files.log import Known
 from helios.sources.files.spark.listing import Listed
 
 MOST_NAMES = 3
-"""The most files that a message names."""
+"""A message names at most so many files."""
 
-# The texts for when a file changed: they continue "the file ... was".
+# The time of a change in words, which follow "the file ... was".
 READ = "read already and {have} changed since"
 PLANNED = "planned for this batch and {have} changed since"
 MEANWHILE = "read for this batch and {have} changed meanwhile"
@@ -47,7 +47,6 @@ def changed_error(source: FilesSource, before: Known, now: Listed, when: str) ->
     """The error for changed files. It is a `ReplanNeeded` if the source rereads such files.
 
     Args:
-        source: The source.
         before: The changed files, with the size and time that they had before.
         now: Files with their present size and time; all files of `before` are among them.
         when: The time of the change: `READ`, `PLANNED` or `MEANWHILE`.

@@ -37,9 +37,6 @@ def read_json(
     """The rows of json files. Each line, or with multiLine each value, is an object or an array of objects.
 
     Args:
-        spark: The session.
-        source: The source.
-        files: The files.
         columns: The columns, with the types that Spark's parser returns.
         typed: The same columns, with the types to which their texts will be cast.
         fast: Whether plain lines are read in one pass.
@@ -78,9 +75,6 @@ def infer_json(
     """The columns of json files as Spark infers them from all good lines or records.
 
     Args:
-        spark: The session.
-        source: The source.
-        files: The files.
         known: The columns whose types are known. Plain lines without other columns are skipped.
     """
     values = (

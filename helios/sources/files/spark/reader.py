@@ -75,11 +75,7 @@ class FilesReader(SpanSource):
     # the listing
 
     def _list(self) -> Listed:
-        """All files under the path.
-
-        Raises:
-            NotFound: Nothing is at the path.
-        """
+        """All files under the path. Raises `NotFound` if nothing is there."""
         place = self.read_plan.place
         path = place.location if place is not None else self._source.path
         files = listing.list_source(self.context.spark, path, self._source)
@@ -273,11 +269,7 @@ class FilesReader(SpanSource):
                 files.pop(file.path, None)
 
     def confirm(self, span: Span) -> None:
-        """Refuses the rows of a span if a file has changed while it was read.
-
-        Raises:
-            RunError: A file has changed.
-        """
+        """Raises a RunError if a file of a span has changed while it was read."""
         _, current = self._current
         _, changed, now = self._gone_and_changed(current if self._is_current(span) else self._planned(span))
         if changed:

@@ -47,10 +47,7 @@ def read_changes(
     """The row-level changes of the commits in `(after, to]`, one change set per commit.
 
     Args:
-        spark: The session.
-        read: The source.
         after: An ancestor of `to`; None reads all commits from the first one on.
-        to: The last commit.
         keys: The columns that pair the two images of an update. Without keys, row lineage pairs them, if the table has
             it.
 

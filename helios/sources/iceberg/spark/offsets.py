@@ -26,7 +26,6 @@ class SnapshotDelta:
     """The data files that one snapshot added, or the whole table state at a snapshot.
 
     Attributes:
-        snapshot: The snapshot.
         state: Whether this is the whole state at the snapshot.
         after: The parent snapshot; in a sum of deltas (`combined`), the snapshot before all of them.
         files: The number of data files in the state, or of the files that the snapshot touched (`TOUCHED_FILES`).
@@ -52,8 +51,6 @@ def expired_error(snapshot: int, source: str, *, suggests_rebootstrap: bool = Tr
     """The error for an expired snapshot.
 
     Args:
-        snapshot: The snapshot.
-        source: The name of the source.
         suggests_rebootstrap: Whether the fix also suggests `.on_expired("rebootstrap")`.
         before: Whether the snapshots before `snapshot` have expired, rather than `snapshot` itself.
     """
@@ -96,11 +93,7 @@ def deltas_after(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest
 
 
 def state_delta(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
-    """The delta for the whole state at a snapshot.
-
-    Raises:
-        Expired: The snapshot has expired.
-    """
+    """The delta for the whole state at a snapshot. Raises `Expired` if the snapshot has expired."""
     retained = table.snapshot(snapshot)
     if retained is None:
         raise expired_error(snapshot, read.name, suggests_rebootstrap=may_rebootstrap(read))
@@ -113,10 +106,7 @@ def commits_between(
     """Iceberg's snapshots in `(after, to]`, newest first; `after` itself may have expired.
 
     Args:
-        table: The table.
-        read: The source.
         after: The last snapshot that was read; None to return all snapshots up to `to`.
-        to: The last snapshot to read.
         first_sequence: Used only without `after`: the table's last sequence number when the pipeline began to follow
             the table; None if unknown.
 
@@ -269,7 +259,6 @@ def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
 
 
 def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
-    """The delta for a snapshot, from its summary."""
     summary = snapshot.summary()
     files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED_FILES))
     rows = int(summary.get("total-records" if state else "added-records") or 0)
@@ -314,7 +303,6 @@ def advance(
         deltas: The deltas after the offset, oldest first.
         newest: The newest snapshot of the branch.
         max_rows: The approximate limit of rows per batch.
-        max_files: The limit of files per batch.
         rows_of: The row count of each file of a delta, in reading order.
     """
     files_left, rows_left = max_files or float("inf"), float(max_rows or float("inf"))
@@ -360,8 +348,6 @@ def rebootstrap(
 
     Args:
         offset: The end of the reader's last batch.
-        newest: The newest snapshot of the branch.
-        lost: The error for the expired snapshot.
         replaces: Whether the target accepts rows that it already has.
         unchanged: A function of a row id and a sequence number. It counts the rows of the state that have a smaller row
             id, and that no commit with a greater sequence number has changed.
