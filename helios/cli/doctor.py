@@ -55,8 +55,8 @@ def doctor(
     """
     loaded = options.load(target, profile, values, offline=True) if target is not None else None
     catalogs = _catalogs(loaded, profile, name)
-    needed = _components(catalogs, loaded if name is None else None)
-    checks = [_check_java(), *_check_spark(needed), _check_memory(target, profile)]
+    of_script = loaded if name is None else None
+    checks = [_check_java(), *_check_spark(lambda: _components(catalogs, of_script)), _check_memory(target, profile)]
     for catalog in catalogs:
         checks += _check_catalog(catalog)
     if loaded is not None and name is None:
@@ -150,7 +150,7 @@ def _check_java() -> Check:
     return run_check("java", lambda: shown(find_java()))
 
 
-def _check_spark(needed: list[str]) -> list[Check]:
+def _check_spark(components: Callable[[], list[str]]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing_jars_of
 
     versions: list[str] = []
@@ -161,6 +161,7 @@ def _check_spark(needed: list[str]) -> list[Check]:
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
+        needed = components()
         missing = missing_jars_of(needed, spark_version=versions[0])
         if missing:
             raise EnvironmentProblem(

@@ -60,8 +60,8 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
     return by_source, None
 
 
-_NAMED = re.compile(r"`?\w+`?|.*\sAS\s+`?\w+`?", re.IGNORECASE | re.DOTALL)
-"""A part of a select whose name in the result is certain: a column, or an expression with AS."""
+_NAMED = re.compile(r"(?:(?:(?:`[^`]+`|\w+)\.)*|.*\sAS\s+)(`[^`]+`|\w+)", re.IGNORECASE | re.DOTALL)
+"""A part of a select whose name in the result is certain: a column or a field, or an expression with AS."""
 
 
 def _same(parts: list[str], column: str) -> str | None:
@@ -94,8 +94,9 @@ def _selected(parts: list[str], column: str) -> str | None:
         if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`").lower() == column.lower():
             source = " ".join(words[:-2]).strip("`")
             return source if source.isidentifier() else None
-    others = [part for part in parts if part != "*" and not _NAMED.fullmatch(part)]
-    return column if "*" in parts and not others else None  # another part may have this name
+    others = [_NAMED.fullmatch(part) for part in parts if part != "*"]
+    certain = all(other is not None and other[1].strip("`").lower() != column.lower() for other in others)
+    return column if "*" in parts and certain else None  # another part may have this name
 
 
 def _renamed(parts: list[str], column: str) -> str | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import islice, product
 from math import isnan
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import InputError
@@ -23,6 +25,8 @@ SYNTAX = (
 )
 MAX_COMBINATIONS = 20
 """The maximum number of combinations of values that `equal_to` returns."""
+MAX_PAIRS = 10_000
+"""The most pairs of values that an AND compares."""
 
 
 def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
@@ -98,31 +102,31 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
         >>> equal_to(parse("id = 1 OR id > 7")), equal_to(parse("id IN (1, 2) AND id IN (2, 3)"))
         ([], [{'id': 2}])
     """
+    return (_limited_to(condition) or [])[:MAX_COMBINATIONS]
+
+
+def _limited_to(condition: BooleanExpression) -> list[dict[str, Any]] | None:
+    """The combinations of values, each once; None if the condition limits no column, and empty if no row meets it."""
     from pyiceberg.expressions import And, EqualTo, In, Or
 
     if isinstance(condition, EqualTo):
         return [{condition.term.name: condition.literal.value}]  # type: ignore[attr-defined]
     if isinstance(condition, In):
         values = sorted((literal.value for literal in condition.literals), key=repr)
-        return [{condition.term.name: value} for value in values[:MAX_COMBINATIONS]]  # type: ignore[attr-defined]
-    if isinstance(condition, And):
-        left, right = equal_to(condition.left), equal_to(condition.right)
-        both = [
-            {**a, **b} for a in left or [{}] for b in right or [{}] if all(a[n] == b[n] for n in a.keys() & b.keys())
-        ]
-        return _distinct(both) if left or right else []
+        return [{condition.term.name: value} for value in values]  # type: ignore[attr-defined]
+    if not isinstance(condition, (And, Or)):
+        return None
+    left, right = _limited_to(condition.left), _limited_to(condition.right)
     if isinstance(condition, Or):
-        left, right = equal_to(condition.left), equal_to(condition.right)
-        return _distinct([*left, *right]) if left and right else []
-    return []
+        return _distinct([*left, *right]) if left is not None and right is not None else None
+    if left is None or right is None:
+        return left if right is None else right
+    pairs = islice(product(left, right), MAX_PAIRS)
+    return _distinct({**a, **b} for a, b in pairs if all(a[name] == b[name] for name in a.keys() & b.keys()))
 
 
-def _distinct(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for key in keys:
-        if key not in found and len(found) < MAX_COMBINATIONS:
-            found.append(key)
-    return found
+def _distinct(keys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({tuple(sorted(key.items(), key=itemgetter(0))): key for key in keys}.values())
 
 
 def same_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:

@@ -320,20 +320,16 @@ def _path_parts(name: str) -> list[str]:
     Raises:
         DeclarationError: A backtick is not closed.
     """
-    parts, quoted = [""], False
-    for piece in re.findall(r"``|`|\.|[^`.]+", name):
-        if piece == "``" and quoted:
-            parts[-1] += "`"
-        elif piece == "`":
-            quoted = not quoted
-        elif piece == "." and not quoted:
+    parts = [""]
+    for quoted, piece in re.findall(r"`((?:[^`]|``)*)`(?!`)|(\.|`|[^`.]+)", name):
+        if piece == "`":
+            raise DeclarationError(
+                f"col({name!r}): a backtick is not closed.",
+                where=caller(),
+                fix='write col("`a b`"), or col("a b") without backticks.',
+            )
+        if piece == ".":
             parts.append("")
-        elif piece != "``":
-            parts[-1] += piece
-    if quoted:
-        raise DeclarationError(
-            f"col({name!r}): a backtick is not closed.",
-            where=caller(),
-            fix='write col("`a b`"), or col("a b") without backticks.',
-        )
+        else:
+            parts[-1] += quoted.replace("``", "`") or piece
     return parts

@@ -208,7 +208,7 @@ class WritePlan:
     @property
     def makes_tables(self) -> bool:
         """True if the run may create tables: the table is missing or was not looked up, or the rows name the tables."""
-        return not self.exists or (self.sink.many_tables and self.iceberg.creates)
+        return self.iceberg.creates if self.sink.many_tables else not self.exists
 
     @property
     def unreadable_by(self) -> tuple[str, ...]:

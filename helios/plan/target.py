@@ -12,7 +12,7 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.mirrors import atomic_problems
-from helios.plan.checks.pipeline import partition_problems, show_fields, spec_fields
+from helios.plan.checks.pipeline import name_clashes, partition_problems, show_fields, spec_fields
 from helios.plan.checks.sinks import (
     contradictions,
     existing_key_problems,
@@ -98,6 +98,7 @@ def _plan_new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[
         write = replace(write, left_out=left_out(sink, stream, None))
         columns = stored_columns(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
+        problems += name_clashes(sink, columns)
         problems += _unstorable(write, columns)
     if write.exists is False:
         problems += _missing_table(write)

@@ -96,7 +96,7 @@ def matches(path: str) -> list[str]:
     except re.error:
         return []
     found: list[str] = []
-    for folder, below, names in os.walk(root) if rest else ():
+    for folder, below, names in os.walk(root, followlinks=True) if rest else ():
         relative = os.path.relpath(folder, root)
         parts = [] if relative == "." else relative.split(os.sep)
         found += [os.path.join(folder, n) for n in (*below, *names) if pattern.fullmatch("/".join((*parts, n)))]

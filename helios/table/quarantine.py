@@ -352,7 +352,7 @@ def _not_waiting_error(
     if record is not None and record.batch >= batch:
         done = "is published, or was discarded" if record.aside else "is published already"
         return InputError(
-            f"batch {batch} of {name} {done}: the last one in {table.name} is {record.batch}; nothing was done.",
+            f"batch {batch} of {name} {done}: the pipeline is at batch {record.batch}; nothing was done.",
             where=caller(),
             fix=f"to take rows out of main, see `helios rollback {table.name}`.",
         )

@@ -34,4 +34,5 @@ def _standing_in(value: Any) -> str:
         return f"{DECIMAL}{value:f}"
     if isinstance(value, date):  # or a datetime
         return value.isoformat().replace("+00:00", "Z")
-    raise InputError(f"JSON has no value for {value!r}.", fix="give text, numbers, lists and dicts, or raw bytes.")
+    fix = "give text, finite numbers, lists and dicts; or the text or bytes of the whole file or record."
+    raise InputError(f"JSON has no value for {value!r}.", fix=fix)

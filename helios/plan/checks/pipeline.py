@@ -188,8 +188,8 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """The problems of partition fields: a column that is missing or has another type, and names that clash."""
-    problems: list[HeliosError] = list(_name_clashes(sink, schema))
+    """The problems of partition fields: a column that is missing or has another type."""
+    problems: list[HeliosError] = []
     for item in sink.partitioning or ():
         column = schema.get(item.column)
         root, nested, _ = item.column.partition(".")
@@ -217,8 +217,8 @@ TIMES = ("year", "month", "day", "hour")
 """The transforms, from coarse to fine, of which Iceberg takes at most one for a column."""
 
 
-def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
-    """Yields a problem for each partition field that Iceberg refuses beside another field or column."""
+def name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
+    """Yields a problem for each partition field that Iceberg refuses in a new table, beside another field or column."""
     kinds: dict[tuple[str, str], PartitionField] = {}
     for item in sink.partitioning or ():
         kind = "time" if item.transform in TIMES else item.transform
@@ -232,7 +232,7 @@ def _name_clashes(sink: IcebergSink, schema: Schema) -> Iterator[HeliosError]:
                 if kind == "time"
                 else f"leave {item} out.",
             )
-        elif taken is not None:
+        elif taken is not None and taken.name == item.name:
             yield DeclarationError(
                 f"partition_by({item}): its partition would be called {item.name}, as a column is.",
                 where=sink.origin,
@@ -270,10 +270,12 @@ def spec_fields(table: Table) -> tuple[PartitionField, ...]:
     schema = table.schema()
     fields = []
     for item in table.spec().fields:
+        if str(item.transform) == "void":
+            continue
         name, _, rest = str(item.transform).partition("[")  # bucket[16]
         width = int(rest.rstrip("]")) if rest else None
         fields.append(PartitionField(name, schema.find_column_name(item.source_id) or "", width))
-    return tuple(f for f in fields if f.transform != "void")
+    return tuple(fields)
 
 
 def show_fields(fields: Iterable[PartitionField]) -> str:

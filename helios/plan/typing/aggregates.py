@@ -159,7 +159,8 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
         return None
     group = node.args["group"]
     if group.args.get("all"):
-        return tuple(str(item.alias_or_name) for item in node.expressions if not item.find(exp.AggFunc))
+        keys = (item for item in node.expressions if not item.find(exp.AggFunc))
+        return tuple(str(key.alias_or_name or key.sql("spark")) for key in keys)
     return tuple(_output_name(key, node.expressions) for key in group.expressions)
 
 
@@ -180,8 +181,9 @@ def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names that columns have after a query; empty if it computes other values for one of them."""
     node = _outer_select(query)
     aliased = [item for item in node.expressions if item.alias] if node is not None else []
-    plain = {item.this.name.lower(): item.alias for item in aliased if type(item.this).__name__ == "Column"}
-    computed = {item.alias.lower() for item in aliased if type(item.this).__name__ != "Column"}
+    values = [(item.alias, item.unalias().unnest()) for item in aliased]
+    plain = {value.name.lower(): alias for alias, value in values if type(value).__name__ == "Column"}
+    computed = {alias.lower() for alias, value in values if type(value).__name__ != "Column"}
     if computed & {name.lower() for name in names}:
         return ()
     return names if node is None or node.is_star else tuple(plain.get(name.lower(), name) for name in names)

@@ -43,6 +43,13 @@ def test_a_path_that_exists_is_no_glob(tmp_path: Path, glob: str, found: list[st
     assert [str(Path(path).relative_to(tmp_path)) for path in matches(f"{tmp_path}/{glob}")] == found
 
 
+def test_a_glob_goes_through_links(tmp_path: Path) -> None:
+    made(tmp_path, "real/a.csv")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "real")
+    assert matches(f"{tmp_path}/in/*/a.csv") == [f"{tmp_path}/in/link/a.csv"]
+
+
 def test_hidden_files_and_folders_are_not_read(tmp_path: Path) -> None:
     made(tmp_path, "in/a.csv", "in/_SUCCESS", "in/.b=1.csv", "in/_tmp/c.csv", "in/_day=1/d.csv", "in/e.csv.tmp")
     assert [Path(path).name for path in files_below(f"{tmp_path}/in")] == ["a.csv", "d.csv"]

@@ -52,7 +52,7 @@ def steps(transform: Transform) -> list[str]:
         (rename({"other": "id"}), "other"),
         (rename({"id": "first"}) >> rename({"first": "id"}), "id"),
         (rename({"other": "b", "b": "id"}), "other"),
-        (select("*", "upper(name) AS n", "name"), "id"),
+        (select("*", "upper(name) AS n", "name", "nested.other", "`my id`"), "id"),
         (explode("names", as_="name"), "id"),
         (aggregate("id", total="sum(amount)"), "id"),
         (where("x > 1") >> select("other AS k") >> rename({"k": "id"}) >> with_columns(n="1"), "other"),

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.promise("compose")
         (col("address.city"), "address.city"),
         (col("`a.b`"), "`a.b`"),
         (col("`a``b`.c"), "`a``b`.c"),
+        (col("```a```"), "```a```"),
         (5 % col("a"), "5 % a"),
         (True & (col("a") > 1), "TRUE AND a > 1"),
         (col("unit price"), "`unit price`"),

@@ -103,6 +103,8 @@ def test_a_filter_by_a_float_is_refused(where: str) -> None:
 def test_a_filter_beside_a_float() -> None:
     assert columns_named("s.k = 'a' AND id = 1", FLOATING, "a.t") == ["s", "id"]
     assert columns_named("t.x = 1", FLOATING, "a.t") == ["t"]
+    assert columns_named("m.key = 'x'", {"m": "map<string,double>"}, "a.t") == ["m"]
+    assert columns_named("g.x = 'x'", {"g": "geometry"}, "a.t") == ["g"]
     with pytest.raises(InputError, match="is not cut by a nested column"):
         cut_of("s.k", ["s"], FLOATING, "a.t")
 

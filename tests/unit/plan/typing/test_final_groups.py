@@ -29,6 +29,7 @@ COUNTED = Iceberg.source("a.s").incremental() >> aggregate("id", n="count(*)")
         (rename({"id": "a", "a": "b"}), "b", True),
         (sql("SELECT id AS number, n FROM input"), "number", True),
         (sql("SELECT *, n + 1 AS more FROM input"), "id", True),
+        (sql("SELECT (id) AS id, n FROM input"), "id", True),
         (sql("SELECT id % 10 AS id, n FROM input"), "id", False),
     ],
 )
