@@ -82,7 +82,6 @@ def orphan_age(value: float | str | timedelta, name: str) -> float:
 
     Args:
         value: Seconds, text such as "3d", or a timedelta.
-        name: The name of the argument, for the error.
 
     Raises:
         DeclarationError: The value is not a duration, or is less than a day.

@@ -56,9 +56,7 @@ class UpsertFilterRepair(UpsertRepair):
     """Repairs the keys whose rows meet a filter, slice by slice.
 
     Attributes:
-        where: The filter.
         cut: How the rows are cut into slices; None for one slice.
-        target_rows: The rows of the target, and their writers.
         notes: The notes of the backfill; before it begins, those of an earlier one that was stopped.
         note: Called with a line for the user when the backfill waits for a batch.
         stopping: Returns True to end the backfill after the running slice.
