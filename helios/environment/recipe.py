@@ -72,12 +72,6 @@ def load(file: Path) -> Recipe | None:
 def make(file: Path, copies: Path, java: Java, spark_version: str) -> None:
     """Creates the recipe for the installed Spark, and the copies of jars that it needs.
 
-    Args:
-        file: The file of the recipe.
-        copies: The folder of the copied jars.
-        java: The Java that the recipe starts.
-        spark_version: The version of Spark.
-
     Raises:
         OSError: A file cannot be written.
         subprocess.SubprocessError: Spark's launcher fails.
