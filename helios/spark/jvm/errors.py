@@ -29,7 +29,6 @@ FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
-    """The Java exception behind an error."""
     exception: JavaThrowable = error.java_exception
     return exception
 
