@@ -264,8 +264,8 @@ def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bo
 
     Args:
         goes_row_by_row: Whether steps give the same rows for two ranges as for the joined range.
-        exact: Whether only entries with the same steps and equal other inputs are joined. Otherwise the joined entry
-            has no steps, and a batch that overlaps it is refused.
+        exact: Whether only entries with the same steps and equal other inputs are joined. If not, others are joined,
+            too; their joined entry has no steps, and a batch that overlaps it is refused.
     """
     kept: list[Entry] = []
     for entry in entries:

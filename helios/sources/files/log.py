@@ -62,7 +62,7 @@ class Entry:
 
     Attributes:
         number: The number of the entry; 1 for the first one.
-        previous: The hash of the previous entry.
+        previous: The hash of the previous entry; empty for the first one.
         planned: The time at which the batch was planned, in milliseconds since 1970.
     """
 
@@ -129,7 +129,7 @@ def entries(text: str) -> Iterator[Entry]:
 
 
 class FileLog:
-    """The log of one followed folder, the source with a number among the followed sources."""
+    """The log of one followed folder; `number` is the source's number among the followed sources."""
 
     def __init__(self, store: Store, root: str, number: int) -> None:
         self._store = store

@@ -35,7 +35,7 @@ class Rejects:
         self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
 
     def refuse_difference(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
-        """Raises an `InputError` with their number if the script rejects other rows than those in the quarantine.
+        """Raises an `InputError` if the rows that the script rejects differ from those in the quarantine.
 
         Args:
             rejected: The rows that the current script rejects: of the batch, or of all that the pipeline has read.
@@ -73,7 +73,7 @@ class Rejects:
                 raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
 
     def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
-        """Raises an `InputError` with their number if the script rejects rows that are not in the quarantine."""
+        """Raises an `InputError` if the script rejects rows that are not in the quarantine."""
         new = self._payloads(rejected).exceptAll(self._quarantined()).count() if rejected else 0
         if new:
             raise self._error(

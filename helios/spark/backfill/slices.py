@@ -20,7 +20,7 @@ CATCH_UP = "rows that came meanwhile"
 MAX_SLICES = 10_000
 """The maximum number of slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
-"""The columns with the value by which rows are cut, as text, and with the number of rows that have it."""
+"""Two columns: the value by which rows are cut, as text, and the number of rows that have it."""
 FORMATS = {"hour": "yyyy-MM-dd HH:00", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
 
 

@@ -270,8 +270,8 @@ class Checkpoint:
         """Refuses a checkpoint that Spark would misread silently, and the former location of a moved checkpoint.
 
         Raises:
-            CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the pipeline's
-                table was renamed.
+            CheckpointError: `metadata` is lost, the last commit or one of the last two offsets is damaged, or the
+                pipeline's table was renamed.
         """
         renamed = self.files.read_json(RENAMED)
         if renamed is not None and self.identity() is None:

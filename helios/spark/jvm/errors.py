@@ -39,7 +39,7 @@ def java_class(error: Py4JJavaError) -> str:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """The first line of the Java exception's message."""
+    """The first line of the Java exception's message, or its class if it has none."""
     return (java_exception(error).getMessage() or java_class(error)).splitlines()[0]
 
 

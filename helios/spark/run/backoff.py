@@ -67,7 +67,7 @@ class Outage:
 
 
 def unavailable_service(reason: str, plan: Plan) -> str:
-    """A name for the service that does not answer, found by the address in the reason."""
+    """A name for the service that does not answer, by the address in the reason; without one, all that it may be."""
     for catalog in plan.catalogs:
         option = catalog.option("uri") or catalog.option("endpoint") or ()
         addresses = option if isinstance(option, tuple) else (str(option),)

@@ -155,7 +155,7 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
 def _refuse_same_names(version: Version, source: CdcSource, wanted: StructType | None = None) -> None:
     """Refuses a version with two columns whose names differ only by case, of which Spark would read one.
 
-    With `wanted`, the columns that are read, only their names count.
+    `wanted` has the columns that are read, and only these count; by default, all count.
     """
     names: dict[str, str] = {}
     for name, _ in version.fields:
@@ -269,7 +269,7 @@ def rows(
     rejected: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
-    """The rows of changes, which `events` returns, with the hidden columns.
+    """The rows of `changes`, which `events` has returned, with the hidden columns.
 
     Args:
         known: The columns to return if no schema is declared and no record has a schema part.

@@ -364,7 +364,7 @@ RULES: Mapping[str, Callable[[Column, ConnectType], Column]] = {
     "declared date": _to_declared_date,
     "declared decimal": _to_declared_decimal,
 }
-"""The functions that convert a parsed value into a value of the column; null if the value does not fit."""
+"""The functions that convert a parsed value into a value of the column, or into null if it does not fit."""
 
 UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
 """The argument of `Cdc.debezium` that sets `ConnectType.unit` of a declared type."""

@@ -27,7 +27,8 @@ from helios.spark.jvm.types.java import JavaList
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
 """The last verified state of each source, by table, schema, columns and conditions.
 
-A joined table is read in each batch. It is verified only if its state is a new one.
+A joined table is read in each batch. It is verified only if its state is a new one, or if it has a name mapping, which
+may change without a new state.
 """
 
 

@@ -47,7 +47,7 @@ It is null for any other value, which is in the columns `JSON` and `PARSED` inst
 """
 
 HEADER_LENGTH = 5
-"""The bytes before a value with a registry: the byte 0, and the id of the schema in four bytes."""
+"""The number of bytes before a value with a registry: the byte 0, and the id of the schema in four bytes."""
 
 TO_THE_END = 2**31 - 1
 """A length with which `substring` returns all remaining bytes."""
