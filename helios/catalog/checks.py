@@ -49,11 +49,7 @@ def type_hint(kind: object) -> str:
 
 
 def checked_row(catalog: Catalog) -> CatalogRow:
-    """Checks a catalog's name, settings and storage. Returns the row of the catalog's type.
-
-    Raises:
-        DeclarationError: The name, the type, a setting or the storage is invalid.
-    """
+    """Checks a catalog's name, type, settings and storage. Returns its type's row, or raises a `DeclarationError`."""
     bad_name = name_problem(catalog.name)
     if bad_name:
         raise DeclarationError(bad_name, where=catalog.origin)

@@ -31,10 +31,8 @@ class Key(NamedTuple):
     Args:
         name: The name of the factory's argument, and the key in helios.toml.
         about: A description for the docs.
-        required: Whether the setting must be given.
         secret: Whether the value becomes a `Secret`.
         path: Whether the value is a local path, which is made absolute where it is declared.
-        flag: Whether the value is true or false.
         many: Whether the value may be a list.
         schemes: The allowed schemes of a URL; empty if the value is not a URL.
         default: Computes the default from the catalog's name and the project's folder.
@@ -55,8 +53,6 @@ def settings_problem(keys: Iterable[Key], settings: Settings, final: bool = True
     """The first problem with the settings; None if there is none.
 
     Args:
-        keys: The settings that the type of catalog or storage has.
-        settings: The given settings.
         final: Whether the settings are complete. If not, some may be missing, and they may still contain `${NAME}`.
 
     Examples:
@@ -118,9 +114,7 @@ def completed_settings(
     """Completes settings: adds defaults, makes paths absolute, and wraps secrets. The settings are in the keys' order.
 
     Args:
-        keys: The settings that the type of catalog or storage has.
         settings: The given settings, which are checked already.
-        name: The catalog's name, for defaults that contain it.
         base_folder: The folder to which relative paths are relative.
         project_folder: Returns the project's folder; called only if a default needs it.
     """

@@ -95,7 +95,6 @@ def diff(
 def _compare_rows(
     config: Config, old: tuple[TableName, State], new: tuple[TableName, State], keys: Sequence[str], samples: int
 ) -> RowDiff:
-    """Compares the rows of two states with Spark."""
     from helios.table import compared_columns
 
     old_table, before = old

@@ -65,8 +65,6 @@ class Entry:
     Attributes:
         section: The heading of the table's section.
         says: Parts of the error's text. In them, `...` stands for names and numbers.
-        cause: The cause of the error.
-        remedy: How to repair it.
     """
 
     section: str
@@ -92,7 +90,6 @@ def page() -> str:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """The rows of the page."""
     return tuple(_entries(page()))
 
 

@@ -20,14 +20,7 @@ SPARK_SECONDS = 6.0
 
 
 class Launch:
-    """Starts a Spark session in a thread of its own.
-
-    Args:
-        loaded: The script.
-        components: The jar components that the session needs.
-        display: The progress that shows what the start waits for.
-        debug: Whether to show Java's tracebacks too.
-    """
+    """Starts a Spark session in a thread of its own; with `debug`, Java's tracebacks are shown, too."""
 
     def __init__(self, loaded: Loaded, components: Sequence[str], display: Progress, *, debug: bool) -> None:
         self._loaded = loaded

@@ -187,7 +187,6 @@ def table_names(catalog: Catalog) -> list[str]:
 
 
 def catalog_tables(catalog: Catalog) -> Iterable[Table]:
-    """All tables of a catalog."""
     return (catalog.load(name) for name in table_names(catalog))
 
 

@@ -111,7 +111,6 @@ def coordinates(spark_version: str, components: Iterable[str]) -> tuple[str, ...
 
     Args:
         spark_version: A minor version such as "4.1", or a full version such as "4.1.4".
-        components: The names of components in `COMPONENTS`, such as "iceberg", "sqlite" or "aws".
 
     Examples:
         >>> coordinates("4.1", ["sqlite"])

@@ -3,7 +3,7 @@
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
 class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
 The recipe is created together with the archive of the JVM's classes (`class_archive`). It is valid as long as the
-folder has the same files.
+folder has the same files, and all jars of the class path exist.
 
 Some jars are copied without some of their entries. Signatures are left out, because the JVM does not archive the
 classes of signed jars. The session extension of Spark ML is left out, because it registers functions in every session,
@@ -71,12 +71,6 @@ def load(file: Path) -> Recipe | None:
 
 def make(file: Path, copies: Path, java: Java, spark_version: str) -> None:
     """Creates the recipe for the installed Spark, and the copies of jars that it needs.
-
-    Args:
-        file: The file of the recipe.
-        copies: The folder of the copied jars.
-        java: The Java that the recipe starts.
-        spark_version: The version of Spark.
 
     Raises:
         OSError: A file cannot be written.

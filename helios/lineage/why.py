@@ -37,7 +37,6 @@ class Read:
     """The span that the commit of a row read from one source.
 
     Attributes:
-        source: The source.
         text: The span as text.
         entry: The span as in the ledger.
         again: The rows of the key that the source has now; None without a key, or if this kind of source cannot be
@@ -74,8 +73,6 @@ class Why:
     """The answer to why rows are in a table.
 
     Attributes:
-        table: The table.
-        condition: The text of the condition.
         matches: The number of rows that match.
         key: The columns that identify the versions of a row; empty if the rows have no key.
         key_from: A text that says where the key comes from.
@@ -108,7 +105,6 @@ def why(table: Table, condition: str, view: View) -> Why:
     """Explains the rows of a table that match a condition.
 
     Args:
-        table: The table.
         condition: Comparisons of the table's columns with values, in the syntax of `parsed`.
         view: Loads sources and quarantines, and knows the warehouses with the plans of pipelines.
 
@@ -165,11 +161,7 @@ class _Question:
         return node_of(metadata, id, commit)
 
     def _walk(self, condition: BooleanExpression) -> Walk:
-        """Walks through the history of the rows that match a condition.
-
-        Raises:
-            TooMany: Too many rows match.
-        """
+        """Walks through the history of the rows that match a condition; raises `TooMany` if too many rows match."""
         rows = Rows(self._table, condition, self._without_lineage())
         walk = Walk(self._known, self._main, Manifests(self._table, condition), rows, self._expired)
         assert walk.start is not None  # main has snapshots
@@ -264,7 +256,6 @@ class _Question:
     # sources and quarantines
 
     def _reads(self, version: Version, key: Mapping[str, Any]) -> list[Read]:
-        """The spans that the commit of a row read."""
         if len(version.origin.snapshots) != 1:
             return []
         commit = self._answer.commits.get(version.origin.snapshots[0])

@@ -38,12 +38,6 @@ def maintenance(
 ) -> Maintenance:
     """Checks the arguments of `.maintain(...)`, and returns them as a `Maintenance`.
 
-    Args:
-        compact: Rewrites small files: True for the table's target size, or a size such as "512MB".
-        expire: Expires snapshots older than this: "7d".
-        orphans: Deletes files that no snapshot names and that are older than this, at least a day: "3d".
-        readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
-
     Raises:
         DeclarationError: No setting, or an invalid value.
 
@@ -82,7 +76,6 @@ def orphan_age(value: float | str | timedelta, name: str) -> float:
 
     Args:
         value: Seconds, text such as "3d", or a timedelta.
-        name: The name of the argument, for the error.
 
     Raises:
         DeclarationError: The value is not a duration, or is less than a day.

@@ -19,7 +19,6 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
 
     Args:
         rows: The rows of a batch, with `FILE` and `ROW`.
-        keys: The key columns.
         order: The column that orders rows; None if each key may occur only once.
 
     Raises:
@@ -39,7 +38,7 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
 
 
 def bounds(rows: pl.DataFrame, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
-    """Returns the smallest and the largest value of each key column, as JSON; dates and times as Arrow's numbers."""
+    """The smallest and the largest value of each key column: decimals as text, dates and times as Arrow's numbers."""
     kinds, limits = dict(columns), {}
     for key in keys:
         values = rows.get_column(key)

@@ -64,8 +64,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
     Args:
         lines: The lines, in UTF-8 without a carriage return.
         separator: The separator, a single byte.
-        columns: The number of texts in each line.
-        null: The text that stands for null.
+        null: The text that stands for null; None if no text does.
 
     Raises:
         pyarrow.ArrowInvalid: A line has another number of texts.
@@ -91,12 +90,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
 
 
 def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Parses the texts of a column into values. Null stays null.
-
-    Args:
-        texts: The texts.
-        name: The column's name.
-        kind: Its Spark type, for which `takes` is true.
+    """Parses the texts of a column into values of a Spark type for which `takes` is true. Null stays null.
 
     Raises:
         NotNative: A text is not plain.
@@ -124,11 +118,7 @@ def _not_plain(name: str, kind: str) -> NotNative:
 
 
 def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """The texts of a column, after a check that they are plain.
-
-    Raises:
-        NotNative: A text is not plain.
-    """
+    """The texts of a column; raises `NotNative` if one of them is not plain."""
     import polars as pl
 
     series = pl.Series(name, texts)
@@ -189,7 +179,6 @@ def _all(flags: Any) -> bool:
 
 
 def any_of(flags: Any) -> bool:
-    """True if any flag is true."""
     import pyarrow.compute as pc
 
     return bool(pc.any(flags, min_count=0).as_py())

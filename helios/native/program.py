@@ -51,7 +51,6 @@ class Term:
     Attributes:
         op: The operator, a key of `helios.native.engine.OPS`.
         kind: The Spark type of its value.
-        args: Its operands.
         text: The name of a column, or the value of a literal as text; None for a null and for other operators.
     """
 
@@ -61,7 +60,6 @@ class Term:
     text: str | None = None
 
     def as_json(self) -> list[Any]:
-        """The expression as JSON values."""
         return [self.op, self.kind, [arg.as_json() for arg in self.args], self.text]
 
     @classmethod
@@ -82,10 +80,8 @@ class Filter:
 class Expectation:
     """Keeps the rows for which a condition is true, and counts the others.
 
-    Attributes:
-        condition: The condition.
-        refusal: The reason why Spark must write a batch that has a failing row; empty if failing rows are only left out
-            and counted.
+    `refusal` is the reason why Spark must write a batch that has a failing row; it is empty if failing rows are only
+    left out and counted.
     """
 
     condition: Term
@@ -108,7 +104,6 @@ class Program:
 
     Attributes:
         read: The columns that the steps use, by the names before the first step, with their Spark types.
-        steps: The steps.
         columns: The columns after the steps, with their Spark types.
 
     Examples:
@@ -122,7 +117,6 @@ class Program:
     columns: tuple[tuple[str, str], ...]
 
     def to_json(self) -> str:
-        """The program as JSON."""
         return json.dumps({"read": self.read, "steps": list(map(_as_json, self.steps)), "columns": self.columns})
 
     @classmethod

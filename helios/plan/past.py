@@ -12,11 +12,7 @@ from helios.table.rehearsal import History, history_of
 
 
 def committed_history(plan: Plan) -> History:
-    """The batches that a pipeline has committed.
-
-    Raises:
-        InputError: The pipeline has committed no batch.
-    """
+    """The batches that a pipeline has committed; raises an `InputError` if there are none."""
     write = plan.write
     history = History()
     if write.table.catalog.exists(write.table.within):

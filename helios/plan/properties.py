@@ -40,12 +40,7 @@ worth their cost."""
 
 
 def new_table_properties(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
-    """The properties of a table that Helios creates.
-
-    Args:
-        sink: The sink.
-        followed: Whether the pipeline follows its source.
-    """
+    """The properties of a table that Helios creates; `followed` tells that the pipeline follows its source."""
     file_size = str(sink.bytes_per_file or DEFAULT_FILE_SIZE)
     modes = dict.fromkeys(MERGE_MODES, "merge-on-read")
     return {
@@ -67,9 +62,7 @@ def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = Non
 def write_overrides(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
     """The properties that a pipeline's writes use instead of those of the table.
 
-    Args:
-        sink: The sink.
-        file_format: The format of the table's data files; by default the one that the sink declares for a new table.
+    `file_format` is that of the table's data files; by default, it is the one that the sink declares for a new table.
     """
     file_format = file_format or default_format(sink)
     properties: dict[str, str] = {}

@@ -37,7 +37,7 @@ def _no_reason() -> None:
 
 
 LIMIT = 8_192
-"""The maximum length of a pipeline's inputs in a table property. It is enough for about 150 batches."""
+"""The maximum number of characters of a pipeline's inputs in a table property: enough for about 150 batches."""
 
 JOINED_LAST = 16
 """The number of newest batches that are joined only if nothing else helps, because a rollback may remove them."""
@@ -76,7 +76,6 @@ class Finding:
     """A verdict, with the entries on which it is based.
 
     Attributes:
-        verdict: The verdict.
         entry: An entry on which the verdict is based; None for `NEW`.
         source: The number of the source whose ranges overlap.
         entries: For `REGROUPS`, the entries that together cover the batch's range, newest first.
@@ -94,9 +93,7 @@ class Finding:
 class Appended:
     """The inputs that a pipeline has appended, oldest first.
 
-    Attributes:
-        entries: The batches.
-        complete: False if the oldest entries were dropped, or their stamps have expired.
+    They are not `complete` if the oldest entries were dropped, or their stamps have expired.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -106,7 +103,6 @@ class Appended:
         """Compares a batch with the appended inputs.
 
         Args:
-            batch: The batch.
             lookups: For each source, the function that looks up its snapshots.
             combines: Returns why the batch's steps do not go row by row; called only if the verdict depends on it.
         """
@@ -138,7 +134,6 @@ class Appended:
         """Returns these inputs with one more batch. To stay below the limit, joins entries, or drops the oldest ones.
 
         Args:
-            batch: The batch.
             limit: The maximum length of all entries as JSON.
             combines: As for `judge`. If it returns a reason, a joined range does not keep the steps.
         """
@@ -175,11 +170,7 @@ class Appended:
     def parse(cls, fields: Mapping[str, Any]) -> Appended:
         """Parses the value that `as_json` returns.
 
-        Raises:
-            KeyError: A field is missing. Each of these errors means that the value is damaged.
-            IndexError: A batch refers to missing steps or a missing table.
-            TypeError: A value has the wrong type.
-            ValueError: A list has the wrong length.
+        A damaged value raises a `KeyError`, `IndexError`, `TypeError` or `ValueError`.
         """
         steps, tables = fields["steps"], fields["tables"]
         entries = tuple(
@@ -272,10 +263,9 @@ def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bo
     """Joins the adjacent ranges of entries.
 
     Args:
-        entries: The entries.
         goes_row_by_row: Whether steps give the same rows for two ranges as for the joined range.
-        exact: Whether only entries with the same steps and equal other inputs are joined. Otherwise the joined entry
-            has no steps, and a batch that overlaps it is refused.
+        exact: Whether only entries with the same steps and equal other inputs are joined. If not, others are joined,
+            too; their joined entry has no steps, and a batch that overlaps it is refused.
     """
     kept: list[Entry] = []
     for entry in entries:

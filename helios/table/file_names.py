@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 SAFE = "_-!.~'()*,;:$&+=/@"
-"""ASCII characters that Java leaves as they are in a path."""
+"""The ASCII characters, besides letters and digits, that Java leaves as they are in a path."""
 
 GLOB = re.compile(r"[{}\[\]*?\\]")
 """A character with a meaning in globs."""

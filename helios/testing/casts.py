@@ -182,10 +182,7 @@ CASTERS: Mapping[str, Callable[[Any, SparkType], Any]] = {
 def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, rows_name: str) -> list[dict[str, Any]]:
     """Casts rows to the types of columns. A column that a row lacks is not added.
 
-    Args:
-        rows: The rows, by column.
-        schema: The columns.
-        rows_name: The table or source of the rows, such as "orders"; for error messages.
+    Messages name the table or source of the rows by `rows_name`, such as "orders".
 
     Raises:
         InputError: A row is not a mapping, has an unknown column, or a value that does not fit.

@@ -11,16 +11,10 @@ from helios.testing.diff import Different
 
 
 def refuse_task_dependence(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
-    """Refuses expressions that depend on how Spark spreads rows over tasks.
+    """Raises `Different` for an expression that depends on how Spark spreads rows over tasks.
 
-    Comparing targets cannot find them, since the few rows of a test are all in one task.
-
-    Args:
-        pipelines: The pipelines.
-        ignore: Columns that may differ from run to run.
-
-    Raises:
-        Different: An expression depends on the spread of rows over tasks.
+    Comparing targets cannot find it, since the few rows of a test are all in one task. The columns in `ignore` may
+    differ from run to run.
     """
     ignored = {name.lower() for name in ignore}
     for step in (step for pipeline in pipelines for flow in flows(pipeline.stream) for step in flow.steps):

@@ -17,10 +17,6 @@ LAST_FACTS_SECONDS = 2
 class Server:
     """Serves the page until it is stopped.
 
-    Args:
-        facts: The facts to serve.
-        address: The address of the page.
-
     Raises:
         RunError: The address is in use, or is not an address of this machine.
     """

@@ -67,7 +67,7 @@ class _Connection(hive._HiveClient):
 
 
 class HiveCatalog(hive.HiveCatalog):
-    """PyIceberg's client of the Hive Metastore."""
+    """PyIceberg's Hive catalog, with a connection for each operation."""
 
     @property
     def _client(self) -> Any:

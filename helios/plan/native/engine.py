@@ -29,7 +29,6 @@ class Engine:
         return 0 if self.setting == "require" else SMALL
 
     def as_json(self) -> dict[str, bool | str | int | None]:
-        """The engine as JSON values."""
         return {"native": self.native, "why": self.why or None, "from_bytes": self.small if self.native else None}
 
     def __str__(self) -> str:

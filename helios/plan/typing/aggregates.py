@@ -264,7 +264,6 @@ def _distinct_calls(step: Step) -> list[Node]:
 
 
 def _without_distinct(called: Node) -> str:
-    """The fix for an aggregate of distinct values."""
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'

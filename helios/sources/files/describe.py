@@ -37,9 +37,8 @@ def local(path: str) -> str | None:
 def parquet_columns(path: str) -> Schema | None:
     """The columns of all parquet files under a local path, united by name.
 
-    Returns:
-        The columns. A column has the type `unknown` if its types in the files differ. None if there are no files or too
-        many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
+    A column has the type `unknown` if its types in the files differ. The result is None if there are no files or too
+    many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
     files = list(islice(files_below(folder), MOST_FOOTERS + 1)) if folder is not None else []

@@ -62,8 +62,7 @@ class Entry:
 
     Attributes:
         number: The number of the entry; 1 for the first one.
-        previous: The hash of the previous entry.
-        lines: The files, each as a line.
+        previous: The hash of the previous entry; empty for the first one.
         planned: The time at which the batch was planned, in milliseconds since 1970.
     """
 
@@ -130,13 +129,7 @@ def entries(text: str) -> Iterator[Entry]:
 
 
 class FileLog:
-    """The log of one followed folder.
-
-    Args:
-        store: The files of the checkpoint.
-        root: The location of the checkpoint.
-        number: The number of the source among the followed sources.
-    """
+    """The log of one followed folder; `number` is the source's number among the followed sources."""
 
     def __init__(self, store: Store, root: str, number: int) -> None:
         self._store = store
@@ -149,11 +142,8 @@ class FileLog:
     def load(self, at: FolderPosition, other: FileLog | None = None) -> Known:
         """Returns the files that were read up to a position, after a check of all hashes.
 
-        The next `append` continues at the position.
-
-        Args:
-            at: The position.
-            other: The log of another checkpoint, which this one replaces. Its entries are copied if this log lacks one.
+        The next `append` continues at the position. `other` is the log of another checkpoint, which this one replaces:
+        its entries are copied if this log lacks one.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -266,7 +256,6 @@ class FileLog:
         return frozenset(json.loads(text)) if text else frozenset()
 
     def _note_name(self, number: int, digest: str, suffix: str) -> str:
-        """The path of a note about an entry; the suffix says which note it is."""
         return f"{self._folder}/{number}.{digest[:HASH_IN_NAME]}{suffix}"
 
     # writing
@@ -274,9 +263,7 @@ class FileLog:
     def append(self, after: FolderPosition, files: Sequence[File]) -> FolderPosition:
         """Writes the entry of a batch. The entry is durable before Spark's offset log stores its position.
 
-        Args:
-            after: The position at which the log was loaded, or the result of the last `append`.
-            files: The files of the batch.
+        `after` is the position at which the log was loaded, or the result of the last `append`.
         """
         entry = Entry.of_files(after.entry + 1, after.hash, files, time.time_ns() // 1_000_000)
         self._write(entry)
@@ -307,7 +294,6 @@ class FileLog:
         self._store.write(self._note_name(at.entry, at.hash, FAILED), "{}")
 
     def has_failed(self, at: FolderPosition) -> bool:
-        """Returns True if a run failed on an entry."""
         return self._store.read(self._note_name(at.entry, at.hash, FAILED)) is not None
 
     def unreadable_of(self, at: FolderPosition) -> dict[File, str]:
@@ -328,8 +314,7 @@ class FileLog:
     def forget(self, at: FolderPosition) -> None:
         """Deletes the entries before a position, whose files are gone for good, so that the log does not grow for ever.
 
-        Args:
-            at: The position; its entry is kept, with all entries of the same log file.
+        The entry of the position itself is kept, with all entries of the same log file.
         """
         _, kept = next(self._chain(at), ("", []))
         if not kept or not kept[0].previous:  # no entry yet, or none before
@@ -379,7 +364,6 @@ class FileLog:
 
 
 def known_of(files: Iterable[File]) -> Known:
-    """The size and modification time of files, by their paths."""
     return {file.path: (file.size, file.modified) for file in files}
 
 

@@ -42,16 +42,9 @@ FREE = frozenset({
 
 
 def check_value(option: str, text: str, file_format: str, where: Origin | None = None) -> None:
-    """Refuses a value with which Spark's reader would stop the run.
+    """Raises a `DeclarationError` for a value with which Spark's reader would stop the run.
 
-    Args:
-        option: Spark's name of the option.
-        text: The value as Spark takes it.
-        file_format: The format of the files.
-        where: The line of the script that sets the option.
-
-    Raises:
-        DeclarationError: The option does not take this value.
+    The option's name and its value are as Spark takes them.
     """
     problem = next((check(option, text, file_format) for names, check in CHECKS if option in names), None)
     if problem is not None:

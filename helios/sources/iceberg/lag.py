@@ -62,12 +62,8 @@ def lag_behind(
     """The lag of a reader behind the branch of a table; None if its position is no longer in the history.
 
     Args:
-        metadata: The metadata of the table.
         read: The last snapshot that was read; None before the first one.
-        source: The name of the table, for the notes.
         notes: A list, to which a note is added if the position is lost.
-        branch: The branch that is read.
-        operations: The operations of the commits that are read.
     """
     head = metadata.refs.get(branch)
     unread = unread_commits(metadata, read, head.snapshot_id if head is not None else None, operations)

@@ -56,14 +56,13 @@ class UpsertFilterRepair(UpsertRepair):
     """Repairs the keys whose rows meet a filter, slice by slice.
 
     Attributes:
-        where: The filter.
         cut: How the rows are cut into slices; None for one slice.
-        target_rows: The rows of the target, and their writers.
         notes: The notes of the backfill; before it begins, those of an earlier one that was stopped.
         note: Called with a line for the user when the backfill waits for a batch.
         stopping: Returns True to end the backfill after the running slice.
         parts: The newest rows of the keys, as the script computes them. The first part ends at the position where the
-            backfill began. Each later part has what the pipeline has read since the part before it.
+            backfill began. Each later part has what the pipeline has read since the part before it. More than `MANY`
+            parts are merged into one.
         read_to: The position at which the last part ends; None before anything is read.
     """
 

@@ -36,11 +36,7 @@ def other_rows_fix(plan: Plan) -> str:
 
 
 class ReadOnlyFiles(SmallFiles):
-    """The small files of a checkpoint that another process drives: writes do nothing.
-
-    Args:
-        files: The files.
-    """
+    """The small files of a checkpoint that another process drives: writes do nothing."""
 
     def __init__(self, files: SmallFiles) -> None:
         self._files = files
@@ -76,12 +72,7 @@ class ReadOnlyFiles(SmallFiles):
 
 
 class ReadOnlyCheckpoint(Checkpoint):
-    """The checkpoint of a pipeline that another process drives.
-
-    Args:
-        spark: The session.
-        location: The folder.
-    """
+    """The checkpoint of a pipeline that another process drives."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         super().__init__(spark, location)
@@ -98,13 +89,7 @@ class StrictObserver(Silent):
 
 
 class Recompute:
-    """Runs the steps of a pipeline over earlier parts of its sources.
-
-    Args:
-        plan: The pipeline, compiled from the current script.
-        spark: The session.
-        checkpoint: Its checkpoint, which is only read.
-    """
+    """Runs the steps of a pipeline, compiled from the current script, over earlier parts of its sources."""
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
         self._plan, self._spark, self.checkpoint = plan, spark, checkpoint
@@ -116,7 +101,6 @@ class Recompute:
         """Sets the sources to their positions at the pipeline's first start; to be called before anything is read.
 
         Args:
-            starts: The starting positions of the followed sources.
             instead: Whether another table or folder is read instead of the source. It is then no error if the source's
                 table was replaced.
 
@@ -194,11 +178,7 @@ class Recompute:
 
 
 def _refuse_expired_history(end: Position | None) -> None:
-    """Rejects a position before which rows have expired.
-
-    Raises:
-        InputError: Rows before the position have expired.
-    """
+    """Refuses a position before which rows have expired."""
     kind_and_position = position_of(end)
     if kind_and_position is not None and kind_and_position[1].restarted:
         raise InputError(f"its history before snapshot {kind_and_position[1].snapshot} has expired")

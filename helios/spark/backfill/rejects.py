@@ -29,26 +29,17 @@ PAYLOAD = "payload"
 
 
 class Rejects:
-    """Compares the rows that the script rejects with the pipeline's quarantine, which a backfill only reads.
-
-    Args:
-        plan: The pipeline.
-        spark: The session.
-        checkpoint: The pipeline's checkpoint.
-    """
+    """Compares the rows that the script rejects with the pipeline's quarantine, which a backfill only reads."""
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
 
     def refuse_difference(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
-        """Raises if the rows that the script rejects differ from those in the quarantine.
+        """Raises an `InputError` if the rows that the script rejects differ from those in the quarantine.
 
         Args:
             rejected: The rows that the current script rejects: of the batch, or of all that the pipeline has read.
             of: The commit of the batch whose rejected rows are compared; None for all batches.
-
-        Raises:
-            InputError: The rejected rows differ; the message has their number.
         """
         if self._plan.write.quarantine is None:
             return
@@ -64,10 +55,6 @@ class Rejects:
 
     def refuse_replayed(self, of: Commit, replays: Sequence[Commit]) -> None:
         """Raises if rejected rows of a batch were replayed: the commit of a replay has added them already.
-
-        Args:
-            of: The commit of the batch.
-            replays: The commits of later replays.
 
         Raises:
             InputError: Rows were replayed, or the quarantine's history no longer shows whether they were.
@@ -86,11 +73,7 @@ class Rejects:
                 raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
 
     def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
-        """Raises if the script rejects rows that are not in the quarantine.
-
-        Raises:
-            InputError: There are such rows; the message has their number.
-        """
+        """Raises an `InputError` if the script rejects rows that are not in the quarantine."""
         new = self._payloads(rejected).exceptAll(self._quarantined()).count() if rejected else 0
         if new:
             raise self._error(

@@ -20,7 +20,7 @@ CATCH_UP = "rows that came meanwhile"
 MAX_SLICES = 10_000
 """The maximum number of slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
-"""The columns with the value by which rows are cut, as text, and with the number of rows that have it."""
+"""Two columns: the value by which rows are cut, as text, and the number of rows that have it."""
 FORMATS = {"hour": "yyyy-MM-dd HH:00", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
 
 
@@ -40,13 +40,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class CountedSlice:
-    """A slice and its numbers of rows.
-
-    Attributes:
-        slice: The slice.
-        before: The number of rows in the target.
-        after: The number of rows that the current script produces.
-    """
+    """A slice, and its numbers of rows in the target (`before`) and as the current script produces them (`after`)."""
 
     slice: Slice
     before: int
@@ -66,7 +60,6 @@ def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) 
     """The slices that have rows now, or will have rows.
 
     Args:
-        where: The filter of the backfill.
         cut: How the rows are cut into slices; None for one slice.
         before: The rows of the target that meet the filter.
         after: The rows that the current script produces and that meet the filter.
@@ -151,10 +144,7 @@ def _time(kind: str, moment: str) -> str:
 def commits_since(catch_up: Slice, history: History, names: Iterable[str]) -> Iterator[JavaSnapshot]:
     """The commits of a pipeline's backfills since the snapshot that a catch-up slice names, newest first.
 
-    Args:
-        catch_up: The slice.
-        history: The history of the target. Its `expired` is set if further commits may have expired.
-        names: The names of the pipeline.
+    After the last one, `history.expired` is set if further commits may have expired.
     """
     backfill_names, began = {f"{name}{BACKFILL}" for name in names}, catch_up.condition.rpartition(" ")[2]
     for snapshot in history:

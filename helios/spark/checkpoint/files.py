@@ -60,10 +60,7 @@ class Identity:
 
     Attributes:
         id: The checkpoint's own id, which the pipeline's record in the target contains, too.
-        pipeline: The name of the pipeline.
-        target: The target's name.
         target_uuid: The target's UUID; empty until the target exists.
-        sources: The names of the sources.
         state: The steps and sources on which the state in the checkpoint depends (`Plan.state`).
         path: The read path, as the value of a `ReadPath`.
         uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
@@ -144,12 +141,7 @@ class StartEntry(TypedDict):
 
 
 class Checkpoint:
-    """The checkpoint folder of one pipeline.
-
-    Args:
-        spark: The session.
-        location: The folder.
-    """
+    """The checkpoint folder of one pipeline."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.files = small_files(spark, location)
@@ -181,9 +173,7 @@ class Checkpoint:
     def keep_plan(self, plan: Plan, *, of_run: bool = True) -> None:
         """Stores the plan of a starting run, of a replay or of a backfill, unless it is stored already.
 
-        Args:
-            plan: The plan.
-            of_run: Whether it is the plan of a run, with which the next run is compared.
+        The plan of a run (`of_run`) is the one with which the next run is compared.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
         content = lasting(plan.as_json(), plan.state)
@@ -280,8 +270,8 @@ class Checkpoint:
         """Refuses a checkpoint that Spark would misread silently, and the former location of a moved checkpoint.
 
         Raises:
-            CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the pipeline's
-                table was renamed.
+            CheckpointError: `metadata` is lost, the last commit or one of the last two offsets is damaged, or the
+                pipeline's table was renamed.
         """
         renamed = self.files.read_json(RENAMED)
         if renamed is not None and self.identity() is None:

@@ -26,7 +26,6 @@ class Landings:
     """The file with the last batch that was committed to one target.
 
     Args:
-        checkpoint: The pipeline's checkpoint.
         id: The checkpoint's id; files of other checkpoints are ignored.
         target: The table's name and its branch, as text.
     """

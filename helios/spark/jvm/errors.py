@@ -29,7 +29,6 @@ FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
-    """The Java exception behind an error."""
     exception: JavaThrowable = error.java_exception
     return exception
 
@@ -40,7 +39,7 @@ def java_class(error: Py4JJavaError) -> str:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """The first line of the Java exception's message."""
+    """The first line of the Java exception's message, or its class if it has none."""
     return (java_exception(error).getMessage() or java_class(error)).splitlines()[0]
 
 

@@ -24,12 +24,7 @@ would write, and if the files have fewer than `SMALL_FILE` bytes on average."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
-    """The input files of each task.
-
-    Args:
-        files: The files.
-        target: The table that is written.
-        cores: The number of tasks that run at the same time.
+    """The input files of each task; `cores` tasks run at the same time.
 
     Raises:
         NotNative: The table needs all rows of the batch in one task, and these are too many.
@@ -77,15 +72,9 @@ def last_partition_count(table: JavaTable) -> int:
 
 
 def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
-    """Refuses a batch whose tasks would write many more files than Spark would.
+    """Raises `NotNative` for a batch whose tasks would write many more files than Spark would.
 
-    Args:
-        shares: The input files of each task.
-        target: The table that is written.
-        partitions: The number of partitions that the batch is expected to have.
-
-    Raises:
-        NotNative: The tasks would write too many files.
+    `partitions` is the number of partitions that the batch is expected to have.
     """
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_many(len(shares) * partitions, partitions, size, target.file_size):
@@ -95,16 +84,7 @@ def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, p
 
 
 def refuse_many_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
-    """Refuses a batch whose tasks have written many more files than Spark would.
-
-    Args:
-        sizes: The bytes of each written file.
-        partitions: The number of partitions of the files.
-        target: The table that is written.
-
-    Raises:
-        NotNative: There are too many files.
-    """
+    """Raises `NotNative` for a batch whose tasks have written many more files than Spark would; sizes are in bytes."""
     if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
             "native tasks wrote many small files for each partition; Spark first shuffles a partition into one task"

@@ -22,14 +22,7 @@ from helios.table.refs import REPLAY
 
 
 class ReplayChecks:
-    """The checks before a replay.
-
-    Args:
-        plan: The pipeline.
-        spark: The session.
-        checkpoint: The pipeline's checkpoint.
-        quarantine: Iceberg's table object of the quarantine.
-    """
+    """The checks before a replay."""
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, quarantine: JavaTable) -> None:
         identity = checkpoint.identity()
@@ -61,9 +54,6 @@ class ReplayChecks:
         """The interrupted replay that must be finished first, under the pipeline's current name; None if there is none.
 
         A replay does not count if its quarantine is gone and another table has the same name.
-
-        Args:
-            state: The stored state of the interrupted replay; None if no replay was interrupted.
 
         Raises:
             InputError: The script now names another quarantine than the one that the replay took its rows from.

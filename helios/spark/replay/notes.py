@@ -27,7 +27,6 @@ class State:
 
     Attributes:
         pipeline: The name under which the replay commits, `<pipeline>.replay`.
-        number: The number of the replay.
         position: Its source position, which names the snapshot of the quarantine that it reads.
         steps: The fingerprint of the pipeline's steps.
         stayed: The number of rows that fail in the same step again, and stay in the quarantine.
@@ -41,7 +40,6 @@ class State:
 
     @property
     def batch(self) -> Batch:
-        """The replay as a batch."""
         spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
         return Batch(self.number, spans, replayed=True)
 

@@ -15,7 +15,6 @@ class ReplayedUpsertState(UpsertState):
     target has the replay.
 
     Args:
-        state: The pipeline's upsert state.
         quarantine: The UUID of the quarantine.
         last: The pipeline's last finished batch.
     """

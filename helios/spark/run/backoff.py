@@ -15,11 +15,7 @@ from helios.spark.run.failover import ReplicaChoice
 
 
 class Outage:
-    """The current outage of a service, if there is one.
-
-    Args:
-        limit: Seconds for which a run retries.
-    """
+    """The current outage of a service, if there is one; a run retries for `limit` seconds."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -34,8 +30,7 @@ class Outage:
     def pause(self, replicas: int = 1) -> float | None:
         """The seconds to wait after a failed attempt; None if a round has ended after the limit.
 
-        Args:
-            replicas: The number of replicas. A round tries all of them, and a pause comes only after a round.
+        A round tries all replicas, and a pause comes only after a round.
         """
         now = time.monotonic()
         if self._since is None:
@@ -72,7 +67,7 @@ class Outage:
 
 
 def unavailable_service(reason: str, plan: Plan) -> str:
-    """A name for the service that does not answer, found by the address in the reason."""
+    """A name for the service that does not answer, by the address in the reason; without one, all that it may be."""
     for catalog in plan.catalogs:
         option = catalog.option("uri") or catalog.option("endpoint") or ()
         addresses = option if isinstance(option, tuple) else (str(option),)

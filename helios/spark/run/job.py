@@ -76,14 +76,8 @@ class Job:
     """A started pipeline, which holds the lease on its checkpoint.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
-        run: The run, which observes its batches.
-        checkpoint: The pipeline's checkpoint.
-        lease: Its lease on the checkpoint.
         sources: Its sources, by their number in the plan.
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.
-        sink: Its sink.
         planned: The last batch that an earlier process has planned, and may have written; -1 for none.
         repeat: The batch that `--again` appends a second time; only used by a batch pipeline.
         late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
@@ -171,7 +165,6 @@ class Job:
         snapshots has changed, or if the script joins another source since, all pins are new.
 
         Args:
-            batch: The batch.
             begun: Whether a part of the batch is written already.
 
         Raises:
@@ -217,7 +210,6 @@ class Job:
         """The rows of a batch after all steps; None if it adds none.
 
         Args:
-            batch: The batch.
             emitted: The DataFrame that Spark's stream emits; None for a bounded pipeline. For a stateful pipeline, it
                 has the rows after all steps. Otherwise only its session is used, which is that of the batch.
         """

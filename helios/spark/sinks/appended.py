@@ -49,9 +49,6 @@ class AppendLedger(Ledger):
     """A ledger that compares the inputs of a batch with all inputs that were appended before.
 
     Args:
-        context: What the sinks of the run share.
-        table: Iceberg's table object of the target.
-        name: The name of the target.
         branch: The branch that is written; None for main.
         guard: Checks that the target still has its last batch; by default, the batch that the record names.
     """
@@ -146,12 +143,7 @@ class AppendLedger(Ledger):
         return replace(record, appended=added.as_json())
 
     def with_batches(self, record: Record, batches: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
-        """The record, with the inputs of these batches added.
-
-        Args:
-            record: The record.
-            batches: The snapshot and the stamps of each batch, oldest first.
-        """
+        """Adds the inputs of batches to a record. `batches` has the snapshot and the stamps of each, oldest first."""
         known = self._inputs_of(record)
         for snapshot, stamps in batches:
             position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
@@ -229,11 +221,7 @@ class AppendLedger(Ledger):
         return known
 
     def without_rolled_back(self, old: Record) -> Record:
-        """The record for a new checkpoint, without inputs that were rolled back.
-
-        Args:
-            old: The record of the former checkpoint.
-        """
+        """Turns the record of the former checkpoint into that of a new one, without inputs that were rolled back."""
         try:
             self.refuse_rollback(old)
             return replace(old, appended=self._inputs_of(old).as_json())

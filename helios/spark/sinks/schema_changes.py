@@ -69,14 +69,9 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class _Schema:
-    """A schema and the log positions of its first and last change.
+    """A schema, with types as `typed` writes them, and the log positions of its first and last change.
 
-    Attributes:
-        columns: The type of each column, as `typed` writes it.
-        first: The log position of the first change with this schema.
-        last: The log position of the last change with this schema.
-        filled: See `Version`.
-        taken: See `Version`.
+    For `filled` and `taken`, see `Version`.
     """
 
     columns: Mapping[str, str]
@@ -94,12 +89,7 @@ class _Schema:
 
 
 def compared(versions: Iterable[Version], before: NewestSchema | None) -> SchemaChange:
-    """Compares the schemas of a batch with each other, and with the newest schema of earlier batches.
-
-    Args:
-        versions: The schemas of the batch.
-        before: The newest schema of earlier batches.
-    """
+    """Compares the schemas of a batch with each other, and with the newest schema of earlier batches (`before`)."""
     schemas = _schemas(versions)
     taken = {schema.taken for schema in schemas if schema.taken is not None}
     restored: list[_Schema] = []
@@ -291,9 +281,7 @@ def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: C
     They have the columns and the key of the new table, and no change since its first change.
 
     Args:
-        name: The new table.
         mirror: All tables of the mirror, with the new ones, by their names.
-        changes: The changes of the batch.
     """
     new = mirror[name]
     if new.newest is None or changes.tables[SourceTable(*new.source)].snapshot:

@@ -72,11 +72,7 @@ def declare(spark: SparkSession, catalog: Catalog) -> None:
 
 
 def run(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], *, again: bool = False) -> PipelineRun:
-    """Runs a pipeline until it has drained its sources.
-
-    Raises:
-        HeliosError: The run failed.
-    """
+    """Runs a pipeline until it has drained its sources; raises a `HeliosError` if the run fails."""
     session.declare_catalogs(spark, [plan])
     handle = PipelineRun(plan, spark, once=True, again=again, emit=emit).start()
     if not handle.await_termination(RUN_SECONDS):
@@ -151,12 +147,7 @@ CLOCKS = {"current_timestamp": "TIMESTAMP", "now": "TIMESTAMP", "current_date": 
 
 
 def set_clock(spark: SparkSession, moment: str) -> None:
-    """Replaces a session's functions of the current time by functions that return a fixed time.
-
-    Args:
-        spark: The session.
-        moment: The time as ISO text.
-    """
+    """Replaces a session's functions of the current time by functions that return a fixed time, given as ISO text."""
     state: JavaSessionState = spark._jsparkSession.sessionState()
     for name, kind in CLOCKS.items():
         # This drops Spark's own function, or that of the last call.

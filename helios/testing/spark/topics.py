@@ -19,12 +19,7 @@ HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class LakeTopics:
-    """The topics of a lake, for one source.
-
-    Args:
-        source: The source.
-        logs: The records, by topic and partition.
-    """
+    """The topics of a lake, for one source; `logs` has the records, by topic and partition."""
 
     def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[list[Record]]]) -> None:
         self._source = source

@@ -104,14 +104,10 @@ def table_versions(changes: DataFrame) -> TableVersions:
 
 
 def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
-    """A row for each schema part and key of the records, oldest first, with the log positions of its records.
+    """A row for each schema part, key and value of `by` in the records that `events` returns, oldest first.
 
-    A row has the positions of its `first` and `last` change, those at which snapshots were `taken` and `ended`, whether
-    it has rows of a `snapshot`, and the record with which it begins (`begin`).
-
-    Args:
-        changes: The records, as `events` returns them.
-        by: Further columns to group by.
+    A row has the log positions of its `first` and `last` change, those at which snapshots were `taken` and `ended`,
+    whether it has rows of a `snapshot`, and the record with which it begins (`begin`).
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
     good = F.col(WHY_NO_CHANGE).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
@@ -159,10 +155,7 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
 def _refuse_same_names(version: Version, source: CdcSource, wanted: StructType | None = None) -> None:
     """Refuses a version with two columns whose names differ only by case, of which Spark would read one.
 
-    Args:
-        version: The version.
-        source: The source.
-        wanted: The columns that are read; by default all.
+    `wanted` has the columns that are read, and only these count; by default, all count.
     """
     names: dict[str, str] = {}
     for name, _ in version.fields:
@@ -197,7 +190,6 @@ then its position in Kafka. If partitions were added to the topic, `time` orders
 
 
 def _log_position() -> Column:
-    """The position of a change in the database's log."""
     source = F.col(EVENT)["source"]
     binlog = source["connector"].isin(*BINLOGS)
     file = F.when(binlog, F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")).otherwise(F.lit(0))
@@ -277,15 +269,10 @@ def rows(
     rejected: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
-    """The rows of changes, with the hidden columns.
+    """The rows of `changes`, which `events` has returned, with the hidden columns.
 
     Args:
-        changes: The records, as `events` returns them.
-        source: The source.
-        table: The versions of the schema in the records.
-        keys: The key columns.
         known: The columns to return if no schema is declared and no record has a schema part.
-        rejected: Collects the bad records.
         no_schema: The reason for records without a schema part, if no columns are declared.
     """
     connect_types.prepare(changes.sparkSession)

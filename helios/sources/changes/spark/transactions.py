@@ -37,10 +37,7 @@ def end_of_transactions(
     """The end of the batch after a position, before a transaction that may be incomplete.
 
     Args:
-        at: The end of the last batch.
         earlier_logs: The logs of the topics `QUIET_SECONDS` ago.
-        logs: The current logs of the topics.
-        read: Reads ranges of records up to a position.
         most: The limit of records in the batch; a single large transaction may exceed it.
         skips: Whether records that were deleted before they were read are skipped.
     """

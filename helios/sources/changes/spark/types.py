@@ -75,7 +75,6 @@ class ConnectType:
     Attributes:
         rule: The name in `RULES` of the function that converts a value; or "array", "map" or "struct".
         stored: The type that Spark's parser reads from the JSON.
-        column_type: The type of the column.
         unit: The unit of a time, or the form of a decimal in a record without a schema; None if the script declares
             neither. For any other type, the name of its schema, if it has one: a change of the name is a change of the
             type, even if values are converted as before.
@@ -137,7 +136,6 @@ def _any_scale_type(_: Json) -> ConnectType:
 
 
 def _always(kind: ConnectType) -> Callable[[Json], ConnectType]:
-    """A function that returns the same type for each schema."""
     return lambda _: kind
 
 
@@ -186,7 +184,6 @@ def declared(column_type: DataType, time: str | None, decimals: str | None) -> C
     """The type of a declared column, for records that have no schema.
 
     Args:
-        column_type: The declared type.
         time: The unit of times that are numbers.
         decimals: The form of decimals, see `Cdc.debezium`.
     """
@@ -245,10 +242,7 @@ def converted(value: Column, kind: ConnectType) -> Column:
 def unfit(value: Column, kind: ConnectType, converted_value: Column | None = None) -> Column:
     """The condition that a parsed value, or a value nested in it, does not fit its type.
 
-    Args:
-        value: The value.
-        kind: The type of the value.
-        converted_value: The result of `converted` for the value, if a column already has it.
+    `converted_value` is the result of `converted` for the value, if a column already has it.
     """
     if kind.rule in ("array", "map"):
         [(_, element)] = kind.inner
@@ -370,7 +364,7 @@ RULES: Mapping[str, Callable[[Column, ConnectType], Column]] = {
     "declared date": _to_declared_date,
     "declared decimal": _to_declared_decimal,
 }
-"""The functions that convert a parsed value into a value of the column; null if the value does not fit."""
+"""The functions that convert a parsed value into a value of the column, or into null if it does not fit."""
 
 UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
 """The argument of `Cdc.debezium` that sets `ConnectType.unit` of a declared type."""

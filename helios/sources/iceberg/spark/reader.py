@@ -146,7 +146,6 @@ class IcebergReader(SpanSource):
         return after if end == offset else end.as_json()
 
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
-        """The end of the batch after an offset, as an offset; see `latest`."""
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._end_snapshot) if self._end_snapshot is not None else None
         # If the snapshot at which the run should end has expired, a later snapshot has its rows.

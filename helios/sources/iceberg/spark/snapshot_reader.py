@@ -27,7 +27,8 @@ from helios.spark.jvm.types.java import JavaList
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
 """The last verified state of each source, by table, schema, columns and conditions.
 
-A joined table is read in each batch. It is verified only if its state is a new one.
+A joined table is read in each batch. It is verified only if its state is a new one, or if it has a name mapping, which
+may change without a new state.
 """
 
 
@@ -57,11 +58,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 
 
 def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int) -> None:
-    """Refuses files as `verify` does, for a state whose scan tasks Spark itself plans.
-
-    Raises:
-        RunError: A file does not match what the table declares.
-    """
+    """Refuses files as `verify` does, for a state whose scan tasks Spark itself plans."""
     if not foreign_files.has_checks(table):  # as in `verify`
         return
     source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
@@ -81,13 +78,7 @@ def deterministic_conditions(source: IcebergSource) -> list[str]:
 
 @dataclass(kw_only=True)
 class SnapshotReader:
-    """Plans the scans of the snapshot deltas of one table.
-
-    Attributes:
-        spark: The session.
-        read: The source.
-        predicates: Conditions on the rows of the table; files without matching rows are skipped.
-    """
+    """Plans the scans of the snapshot deltas of one table; skips files without rows that meet the `predicates`."""
 
     spark: SparkSession
     read: ReadPlan

@@ -47,7 +47,7 @@ It is null for any other value, which is in the columns `JSON` and `PARSED` inst
 """
 
 HEADER_LENGTH = 5
-"""The bytes before a value with a registry: the byte 0, and the id of the schema in four bytes."""
+"""The number of bytes before a value with a registry: the byte 0, and the id of the schema in four bytes."""
 
 TO_THE_END = 2**31 - 1
 """A length with which `substring` returns all remaining bytes."""
@@ -88,9 +88,6 @@ def rows(
     """The rows of records.
 
     Args:
-        df: The records, as Spark reads them.
-        source: The source, with the columns of its values.
-        rejected: Collects the bad records.
         positioned: Whether each row carries its position, which orders the records of a partition.
         transform: Changes the rows with `RECORD` and `BAD_REASON` before bad records are removed. It is not called if
             the format has no bad records.
@@ -115,17 +112,11 @@ def _without_bytes_of_good_records(df: DataFrame) -> DataFrame:
 
 
 def value_columns(source: KafkaSource) -> StructType:
-    """The columns of the value."""
     return struct_of(str(source.values.columns))
 
 
 def inferred(df: DataFrame, source: KafkaSource) -> StructType:
-    """The columns that Spark infers from the values of records that are JSON objects.
-
-    Args:
-        df: The records, as Spark reads them.
-        source: The source.
-    """
+    """The columns that Spark infers from the values of records that are JSON objects."""
     content, _ = _content(source)
     text = F.when(F.is_valid_utf8(content), content)
     lines = df.select(json_line(df.sparkSession, text, "", READ_AS_TEXT_IN_JSON, FEATURES).alias("line"))
@@ -145,7 +136,6 @@ def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
-    """The columns of a JSON value, and the reason why a record is bad."""
     parsed, json, plain_value = F.col(PARSED), F.col(JSON), F.col(PLAIN)
     text, has_header = _content(source)
     is_plain = plain_value.isNotNull()
@@ -258,11 +248,9 @@ PARSERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _re
 
 
 def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
-    """Which records are bad, by the columns `RECORD` and `BAD_REASON`, and how the policy handles them.
+    """Says by `RECORD` and `BAD_REASON` which records are bad, and how the source's policy handles them.
 
-    Args:
-        source: The source, which has the policy for bad records.
-        step: The call that sets the policy, for messages.
+    Messages name `step`, the call that sets the policy.
     """
     record, why = F.col(RECORD), F.col(BAD_REASON)
     value = record["value"]
