@@ -34,7 +34,6 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        most: The most connections.
         waiting: The connections without a current request, oldest first. The dict serves as an ordered set.
     """
 
@@ -110,9 +109,6 @@ def quiet_handler(log: Callable[[str], None]) -> Callable[[asyncio.AbstractEvent
     """A handler of an event loop's errors that logs at most one line a minute.
 
     Without it, asyncio would log a traceback for each error.
-
-    Args:
-        log: Receives the lines.
     """
     last_logged = float("-inf")
 

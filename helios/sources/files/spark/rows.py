@@ -38,9 +38,6 @@ def schema_of(
     """The columns of files: the declared ones, or those of all footers, headers and partition folders.
 
     Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files.
         folders: More files, of which only the partition folders are used.
 
     Raises:
@@ -61,9 +58,7 @@ def read_files(
     """The rows of files as a batch; bad rows and bad files go to `context.rejected_input`.
 
     Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files. There may be none if a schema is declared, or was inferred before.
+        files: There may be none if a schema is declared, or was inferred before.
         damaged: The files that are known to be unreadable, with the causes.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
@@ -111,7 +106,6 @@ class FittedGroup(NamedTuple):
     """A group of files, with the columns that are computed from its own columns.
 
     Attributes:
-        group: The group.
         columns: All columns of the reading, cast to their types.
         bad_conditions: The reasons why a row may be bad, each with its condition.
     """
