@@ -98,8 +98,6 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "match": upsert.match,
     "store": upsert.store,
 }
-"""The tasks by name."""
-
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
 """Python's exceptions that an unexpected value may raise in the engine. Spark then writes the batch."""

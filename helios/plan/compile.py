@@ -171,7 +171,7 @@ class _PipelineCompiler:
         self.joins_by_commits: list[Join] = []
 
     def plan(self) -> Plan | None:
-        """The plan; None if a source or the target cannot be resolved."""
+        """The plan; None if the kind of a source is unknown, or if the target cannot be resolved."""
         pipeline = self.pipeline
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)

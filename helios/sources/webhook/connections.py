@@ -34,7 +34,7 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        waiting: The connections without a current request, oldest first. The dict serves as an ordered set.
+        waiting: The connections without a current request, the longest idle first. The dict serves as an ordered set.
     """
 
     most: int
@@ -47,7 +47,7 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. The oldest idle one is closed if the server exceeds its limit."""
+    """A connection whose headers must arrive in time. The longest idle one is closed if there are too many."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None

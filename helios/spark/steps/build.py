@@ -115,7 +115,7 @@ def build(
 
     Args:
         rows: Returns the rows of a source.
-        past: Returns the earlier states of a source that a join reads as of a time; None if only columns are needed.
+        past: Returns the earlier states of a source that a join reads as of a time; not needed for the columns alone.
     """
     numbered_reads: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []

@@ -81,7 +81,7 @@ def watermark_columns(df: DataFrame) -> list[StructField]:
 
 
 def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
-    """The rows whose time is more than `within` after the last kept row of their key."""
+    """The first row of each key by event time, and each row more than `within` after the last kept row of its key."""
     times = watermark_columns(df)
     if len(times) != 1:
         reason = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"

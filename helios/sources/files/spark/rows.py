@@ -88,7 +88,7 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
 
 
 def _refuse_names_of_metadata(source: FilesSource, reading: Reading) -> None:
-    """Refuses files with a column of the same name as a column of `.with_metadata`."""
+    """Refuses files that have a column with the name of a column of `.with_metadata`."""
     for name, _ in source.metadata:
         for group in reading.groups:
             if name.lower() in by_name(group.columns).keys() & by_name(reading.columns).keys():
