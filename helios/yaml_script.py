@@ -38,10 +38,7 @@ The patterns are those of YAML 1.2, in which `on` and `2026-01-01` are texts.
 
 
 def read_declarations(file: Path) -> dict[str, Any]:
-    """The streams and pipelines of a file, by their names.
-
-    Args:
-        file: The file, as `docs/yaml.md` describes it.
+    """The streams and pipelines of a file, as `docs/yaml.md` describes it, by their names.
 
     Raises:
         ScriptError: The file is not YAML, or has a wrong key, name or argument.
@@ -68,11 +65,7 @@ def read_declarations(file: Path) -> dict[str, Any]:
 
 
 class _YamlFile:
-    """The declarations of one YAML file.
-
-    Args:
-        file: The path, which errors and plans show.
-    """
+    """The declarations of one YAML file, whose path errors and plans show."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -66,7 +66,6 @@ class _Row:
     drain: Drain = field(default_factory=Drain)
 
     def update(self, event: Event) -> None:
-        """Updates the row after an event of the pipeline."""
         self.began = self.began if self.began is not None else time.monotonic()
         if event.kind in END_STATES:
             self.state, self.ended = event.kind, time.monotonic()

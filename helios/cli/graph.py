@@ -157,7 +157,6 @@ _DOT_SHAPES = {"source": "cylinder", "step": "box", "sink": "cylinder"}
 
 
 def mermaid(graph: Graph) -> str:
-    """The graph as a mermaid flowchart."""
     lines = ["flowchart LR"]
     for node in graph.nodes:
         left, right = _MERMAID_SHAPES[node.kind]

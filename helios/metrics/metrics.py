@@ -281,9 +281,6 @@ class Metrics(Figures):
         """Records a committed batch.
 
         Args:
-            records: The rows of the batch.
-            bytes: The size of the batch's data files.
-            files: The number of the batch's data files.
             seconds: The time of the commit with its retries.
         """
         with self._lock:

@@ -116,7 +116,6 @@ class RunCollector:
 
     Args:
         snapshots: Returns the figures of the runs at this moment.
-        prefix: A prefix of every name.
     """
 
     def __init__(self, snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> None:

@@ -31,7 +31,6 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
     Args:
         kind: The kind of task: a key of `TASKS`.
         work: The common part of all tasks, as JSON.
-        share: The part of the work that this task does.
         name: A name that no other attempt at the share has.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
@@ -73,10 +72,7 @@ def write(work_json: str, share: Share, name: str, stores: Stores) -> TaskReport
     """Writes the rows of files into the target.
 
     Args:
-        work_json: The work, as JSON.
         share: The files, as the fields of `InputFile`.
-        name: A name that no other attempt at a share has.
-        stores: The stores of the source and of the target.
 
     Returns:
         `files`, the Iceberg metadata of the written files; and `dropped`, the count of rows that expectations left out.
@@ -102,8 +98,6 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "match": upsert.match,
     "store": upsert.store,
 }
-"""The tasks by name."""
-
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
 """Python's exceptions that an unexpected value may raise in the engine. Spark then writes the batch."""

@@ -76,11 +76,7 @@ class Cut:
 
 
 def refuse_backfill(plan: Plan) -> None:
-    """Rejects a pipeline whose history cannot be replaced.
-
-    Raises:
-        InputError: The history cannot be replaced; the message says why.
-    """
+    """Rejects a pipeline whose history cannot be replaced, with the reason."""
     write, fix = plan.write, None
     reason = NOT_BACKFILLED.get(write.sink.target)
     if reason is None and plan.path is ReadPath.STATEFUL:
@@ -152,11 +148,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
 
 
 def refuse_other_source(plan: Plan) -> None:
-    """Rejects `--from`, which replaces one source, for an upsert and for a pipeline that follows several sources.
-
-    Raises:
-        InputError: The pipeline upserts, or follows several sources.
-    """
+    """Rejects `--from`, which replaces one source, for an upsert and for a pipeline that follows several sources."""
     if plan.write.mode.upsert is not None:
         raise InputError(
             f"--from does not go with the upsert of {plan.pipeline}: another source does not tell in which order the "
@@ -176,7 +168,6 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
     """The columns of a target that a filter names, spelled as in the table.
 
     Args:
-        where: The filter.
         columns: The types of the target's columns.
         table: The name of the target, for messages.
 
@@ -258,12 +249,8 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
     """Rejects a filter or a cut by a timestamp if the time zone of the session is not UTC.
 
     Args:
-        zone: The time zone of the session.
         named: The columns that the filter names, and the column of the cut.
         columns: The types of the target's columns.
-
-    Raises:
-        InputError: A column is a timestamp, and the zone is not UTC.
     """
     if zone.upper() in UTC:
         return
@@ -280,7 +267,6 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
     """The cut that `--by` asks for; None without `--by`. A column has precedence over a unit of the same name.
 
     Args:
-        by: The value of `--by`.
         named: The columns that the filter names.
         columns: The types of the target's columns.
         table: The name of the target, for messages.

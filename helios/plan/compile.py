@@ -94,8 +94,6 @@ def compile_pipelines(
     of a source may be missing if another of the pipelines writes it.
 
     Args:
-        pipelines: The pipelines.
-        context: The configuration and the catalogs.
         lenient: Whether a pipeline whose only problems are `NOT_FATAL` has a plan.
 
     Raises:
@@ -173,7 +171,7 @@ class _PipelineCompiler:
         self.joins_by_commits: list[Join] = []
 
     def plan(self) -> Plan | None:
-        """The plan; None if a source or the target cannot be resolved."""
+        """The plan; None if the kind of a source is unknown, or if the target cannot be resolved."""
         pipeline = self.pipeline
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
@@ -277,7 +275,6 @@ class _PipelineCompiler:
         """Notes how the right side of a join as of a time is read.
 
         Args:
-            step: The join.
             index: The index of the right side's source in `reads`.
             right: The right side's columns.
         """

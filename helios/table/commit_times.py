@@ -15,7 +15,6 @@ class CommitTimes:
     """The times at which the states of a table became current.
 
     Attributes:
-        table: The table's name.
         starts: The time at which each state became current, in microseconds since 1970, ascending.
         snapshots: The snapshot of each state; the last one of several snapshots with the same rows.
         complete: Whether the table was empty before the first state; otherwise earlier history has expired.
@@ -30,12 +29,11 @@ class CommitTimes:
 def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
     """Returns the commit times of the states of a table's main, up to a snapshot.
 
-    The times come from the table's snapshot log, which includes rollbacks. The clocks of writers may
-    differ. An entry with an earlier time than entries before it counts from its own time on, and replaces them.
+    The times come from the table's snapshot log, which includes rollbacks. The clocks of writers may differ. An entry
+    with an earlier time than entries before it counts from its own time on, and replaces them.
 
     Args:
         metadata: The table's metadata, as in its metadata file.
-        name: The table's name.
         pin: The snapshot up to which the times are read; None for an empty table.
 
     Examples:

@@ -34,8 +34,7 @@ class Publication:
     """The change that publishes a branch.
 
     Attributes:
-        branch: The branch.
-        snapshot: Its head, the next snapshot of main.
+        snapshot: The head of the branch, the next snapshot of main.
         former: The snapshot of main until now; None for an empty main.
         moves: Whether main moves; otherwise main has all commits of the branch already.
         commits: The number of retained commits that main gets.
@@ -226,8 +225,6 @@ def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int
     """Refuses a branch that does not begin at the current head of main.
 
     Args:
-        table: The table.
-        branch: The branch.
         history: The retained snapshots of the branch, from its head backwards.
         former: The newest snapshot of main.
 

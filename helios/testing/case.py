@@ -31,9 +31,7 @@ class Log:
     """The results of a test's runs so far.
 
     Attributes:
-        events: The events of the runs.
         error: The error of the last batch, until `expect_error` or the next call handles it.
-        batches: The batches that were fed.
     """
 
     events: list[Event] = field(default_factory=list)

@@ -264,7 +264,6 @@ def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
     """The feed for a source of files, of webhook deliveries or of rows in memory; None for other sources.
 
     Args:
-        source: The source.
         folder: The parent of the folder for the source's files.
         memory: The name for a source of rows in memory, since its declaration has none.
     """

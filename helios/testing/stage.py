@@ -35,7 +35,6 @@ class Stage:
     """Pipelines with the sources and targets of a test.
 
     Args:
-        lake: The lake.
         pipelines: The pipelines, as their scripts declare them.
 
     Raises:

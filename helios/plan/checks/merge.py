@@ -17,7 +17,6 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
     """The problems of the user's MERGE INTO `target` USING `batch`.
 
     Args:
-        text: The statement.
         batch: The columns of the batch; None if they are known only at run.
         target: The columns of the table; None if they are known only at run.
         where: The line to blame.

@@ -224,7 +224,6 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     """The problems of expressions over the table's columns.
 
     Args:
-        sink: The sink.
         stream: The columns of the stream; None if they are known only at run.
         table: The columns of the table after the run's changes; None if they are known only at run.
     """
@@ -303,7 +302,6 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     """The problems of key columns that an existing table lacks, or has with another type.
 
     Args:
-        sink: The sink.
         stream: The columns of the stream; None if they are known only at run.
         table: The columns of the table before the run adds any: no row has a key in a new column.
     """
@@ -344,8 +342,6 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
     `CHANGE_COLUMNS`, all of them are left out by the same rules.
 
     Args:
-        sink: The sink.
-        stream: The columns of the stream.
         table: The columns of the table before the run changes it; None if there is no table.
         has_written: Whether the pipeline has written into the table.
     """

@@ -51,7 +51,6 @@ def expression_problems(node: Node, scope: Scope, named: str, where: Origin | No
     """The problems of a parsed expression: missing columns, unknown functions, operands that Spark refuses.
 
     Args:
-        node: The expression.
         scope: The names that the expression may use.
         named: The name of the expression in messages.
         where: The line to blame.
@@ -123,7 +122,6 @@ def _comparison_refused(left: SparkType, right: SparkType) -> bool:
 
 
 def _logic_refused(*kinds: SparkType) -> bool:
-    """True if Spark refuses AND, OR or NOT."""
     return any(kind.name != "boolean" for kind in kinds)
 
 

@@ -69,11 +69,7 @@ class TopicChanges(Source):
 
 
 def topic_source(source: KafkaSource, call: str) -> KafkaSource:
-    """Returns the source unchanged, after a check that it is one of Kafka.
-
-    Raises:
-        DeclarationError: The source is not a `KafkaSource`.
-    """
+    """Returns the source unchanged; raises `DeclarationError` if it is not a `KafkaSource`."""
     if isinstance(source, KafkaSource):
         return source
     raise DeclarationError(

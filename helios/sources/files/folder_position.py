@@ -13,7 +13,7 @@ MOST_NAMES_IN_TEXT = 3
 """The most file names in the text of a position."""
 
 MOST_NAME_BYTES = 8_000
-"""The most bytes of file names in a position. The bound is small, since every snapshot summary stores a position."""
+"""The bytes at which a position leaves its files out. They are few, since every snapshot summary stores a position."""
 
 STAT_BYTES = 32
 """The approximate bytes of a file's size and modification time in a position, in addition to its path."""
@@ -30,7 +30,7 @@ class FolderPosition(SourcePosition):
         bytes: The total size of these files.
         hash: The hash of the entry, which also covers all earlier entries.
         read: The number of files of this entry and all earlier entries.
-        names: The files of the entry; empty if their names together are longer than `MOST_NAME_BYTES`.
+        names: The files of the entry; empty if they would take `MOST_NAME_BYTES` or more.
     """
 
     log: str

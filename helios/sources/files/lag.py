@@ -38,8 +38,6 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
     """The lag of a folder: the files that have not been read yet.
 
     Args:
-        path: The path of the source.
-        at: The position up to which the folder has been read.
         properties: PyIceberg's catalog properties, with which the storage of the folder is opened.
 
     Returns:

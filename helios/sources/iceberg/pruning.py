@@ -28,12 +28,7 @@ class _Unknown(Exception):
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
-    """The conjunction of predicates, as far as PyIceberg can express them.
-
-    Args:
-        predicates: Spark SQL, over the table's columns.
-        schema: The table's schema.
-    """
+    """The conjunction of predicates in Spark SQL over a table's columns, as far as PyIceberg can express them."""
     from pyiceberg.expressions import AlwaysTrue, And
 
     conjunction: BooleanExpression = AlwaysTrue()

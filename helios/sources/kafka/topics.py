@@ -23,7 +23,6 @@ class Topic:
     """How far a topic is read.
 
     Attributes:
-        id: The id of the topic.
         offsets: For each partition, the offset of the next record to read.
         since: For each partition, the offset at which the batch that ends here begins. It is empty if the batch begins
             where the last batch ended. Only a new topic, or deleted records, make a batch begin elsewhere.
@@ -43,7 +42,6 @@ class Log:
     """The log of a topic.
 
     Attributes:
-        id: The id of the topic.
         earliest: For each partition, the offset of the oldest record.
         latest: For each partition, the offset after the last record that can be read.
     """
@@ -158,9 +156,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
     """Refuses topics that were deleted or recreated since a position, or that have lost records.
 
     Args:
-        position: The position.
         wanted: The records to read; they may be empty ranges, see `empty_ranges`.
-        logs: The current logs of the topics.
         skips: Whether deleted records may be skipped.
 
     Raises:
@@ -231,7 +227,6 @@ def advance(
 
     Args:
         after: The end of the last batch.
-        logs: The current logs of the topics.
         max_rows: The most records of the batch.
         skips: Whether records that were deleted before they were read are skipped.
 
@@ -255,12 +250,7 @@ def advance(
 
 
 def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Range]:
-    """About `most` records: the first ones after a position or, if there are none, the last ones before it.
-
-    Args:
-        at: The position.
-        logs: The current logs of the topics.
-        most: The number of offsets.
+    """The records of about `most` offsets: the first after a position or, if there are none, the last before it.
 
     Examples:
         >>> at = TopicsPosition({"t": Topic("a", (5,))})
@@ -310,6 +300,5 @@ def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _listed(offsets: Sequence[int]) -> str:
-    """Offsets in a sentence."""
     shown = ", ".join(map(str, offsets[:5]))
     return f"offset{'s' if len(offsets) > 1 else ''} {shown}{', ...' if len(offsets) > 5 else ''}"

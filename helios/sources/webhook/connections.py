@@ -34,8 +34,7 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        most: The most connections.
-        waiting: The connections without a current request, oldest first. The dict serves as an ordered set.
+        waiting: The connections without a current request, the longest idle first. The dict serves as an ordered set.
     """
 
     most: int
@@ -48,7 +47,7 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. The oldest idle one is closed if the server exceeds its limit."""
+    """A connection whose headers must arrive in time. The longest idle one is closed if there are too many."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
@@ -110,9 +109,6 @@ def quiet_handler(log: Callable[[str], None]) -> Callable[[asyncio.AbstractEvent
     """A handler of an event loop's errors that logs at most one line a minute.
 
     Without it, asyncio would log a traceback for each error.
-
-    Args:
-        log: Receives the lines.
     """
     last_logged = float("-inf")
 

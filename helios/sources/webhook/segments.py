@@ -291,7 +291,6 @@ def recover(folder: Path, window: float) -> bool:
     """Seals the segments that a crashed receiver has left, unless another receiver writes to the folder.
 
     Args:
-        folder: The folder.
         window: Seconds for which the ids of deliveries are kept.
 
     Returns:

@@ -9,12 +9,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
 class AddedFiles:
-    """The files that snapshots have added; `delete` removes them after a failed commit.
-
-    Args:
-        table: Iceberg's table object.
-        snapshots: The snapshots.
-    """
+    """The files that snapshots have added; `delete` removes them after a failed commit."""
 
     def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()

@@ -25,10 +25,7 @@ _STAGED: ContextVar[list[tuple[JavaTable, str]] | None] = ContextVar("helios_sta
 
 @contextmanager
 def scan_task_scope() -> Iterator[None]:
-    """Unstages the tasks that `read_tasks` has staged in the block when the block ends.
-
-    The rows must be read before the block ends.
-    """
+    """At the end of the block, unstages the tasks that `read_tasks` has staged in it. Rows must be read before that."""
     staged: list[tuple[JavaTable, str]] = []
     token = _STAGED.set(staged)
     try:
@@ -45,7 +42,6 @@ def read_tasks(
     """The rows of scan tasks.
 
     Args:
-        spark: The session.
         table: Iceberg's table object; its current schema defines the columns.
         tasks: Tasks of its files, at least one.
         vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
@@ -93,10 +89,7 @@ def plan_input_partitions(
     """Spark's input partitions for scan tasks, and the factory that creates their readers.
 
     Args:
-        spark: The session.
-        table: Iceberg's table object.
-        tasks: Tasks of its files, at least one.
-        columns: The columns to read.
+        tasks: Tasks of the table's files, at least one.
         vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
     """
     task_set = _stage(table, tasks)

@@ -28,12 +28,7 @@ def classes() -> Any:
 
 
 class Package:
-    """A Java package.
-
-    Args:
-        name: The package's full name.
-        client: The gateway's client.
-    """
+    """A Java package, by its full name."""
 
     def __init__(self, name: str, client: GatewayClient) -> None:
         self._name, self._client = name, client
@@ -67,7 +62,6 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
 
     Args:
         element: The Java class of the elements, from `classes()`.
-        elements: The elements.
         size: The length of the array; by default the number of elements.
     """
     gateway = SparkContext._gateway

@@ -33,13 +33,10 @@ class SmallBatch(NotNative):
 
 
 def refuse_small(size: int | None) -> None:
-    """Leaves a small batch to Spark.
+    """Leaves a small batch to Spark: raises `SmallBatch`.
 
     Args:
         size: The size of the batch in bytes, for an upsert with the size of the target added; None if unknown.
-
-    Raises:
-        SmallBatch: The batch is small.
     """
     if size is not None and size < engine.SMALL:
         raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
@@ -53,7 +50,6 @@ class WrittenFiles:
         folder: The folder of the files; files of partitions are in subfolders.
         name: The prefix of their names.
         files: The metadata of each file, as Iceberg's JSON.
-        store: The store of the files.
     """
 
     folder: str
@@ -84,8 +80,6 @@ class NativeBatch:
     """A batch of the columnar engine.
 
     Attributes:
-        files: The files of its source.
-        program: Its steps.
         catalog: The catalog of the table that is written.
         only_if_better: Whether the batch is left to Spark if Spark would be faster, or would write far fewer files.
         explain: Called with the reason if Spark must write the batch.
@@ -122,14 +116,11 @@ class NativeBatch:
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, analyzed: StructType, stored: StructType) -> None:
-        """Checks that the engine's columns after the steps are those of Spark's analyzer and those of the table.
+        """Raises `NotNative` if Spark's analyzer or the table has other columns than the engine after the steps.
 
         Args:
             analyzed: The columns after the steps, according to Spark's analyzer.
             stored: The columns of the table.
-
-        Raises:
-            NotNative: The columns differ.
         """
         if tuple((column.name, column.dataType.simpleString()) for column in analyzed.fields) != self.program.columns:
             raise NotNative("Spark's analyzer finds other columns after the steps")
@@ -140,9 +131,6 @@ class NativeBatch:
         """Writes the files of the target.
 
         Args:
-            spark: The session of the batch.
-            target: The table.
-            store: The store of the table.
             partitions: The number of partitions that the batch is expected to have.
 
         Raises:
@@ -185,7 +173,6 @@ def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stor
     """Runs Spark tasks of one kind: one task for each share of the work.
 
     Args:
-        spark: The session of the batch.
         kind: The kind of task: a key of `helios.native.task.TASKS`.
         work: The input that all tasks have in common, as JSON.
         shares: The input of each task, as plain values.

@@ -24,13 +24,11 @@ from helios.table.positions import Batch
 
 
 def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
-    """Raises if the batch would write values of a new source column into the target column of a former source column.
+    """Raises if values of a new source column would go into the target column, or the state, of a former source column.
 
     Field ids identify the columns of a source. The target has only the names of these columns.
 
     Args:
-        job: The pipeline.
-        batch: The batch.
         rows: The columns of the batch's rows.
 
     Raises:

@@ -36,11 +36,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class Found:
-    """The sink contains the batch.
-
-    Attributes:
-        commit: Its commit.
-    """
+    """The sink contains the batch."""
 
     commit: Commit
 
@@ -53,12 +49,10 @@ class Staged:
     """A batch that is ready to be committed.
 
     Attributes:
-        batch: The batch.
-        rows: Its rows.
         write: Writes the batch into its table; None if there are `parts`, or nothing to write.
         parts: The parts of the batch, one per table, if the sink has several tables.
         adds: Whether the batch adds rows; False if it only removes rows.
-        has_rejects: Whether the quarantine has rows of the batch. Then the batch is committed even without other rows.
+        has_rejects: Whether the batch is committed even if it has no rows, because the quarantine has rows of it.
     """
 
     batch: Batch

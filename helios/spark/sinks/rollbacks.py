@@ -33,7 +33,6 @@ def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSna
     """Changes the record of the last replay if the table has lost that replay; otherwise the record stays.
 
     Args:
-        table: The table.
         pipelines: The present and former names of the pipeline.
         head: The newest snapshot of the branch.
     """
@@ -94,7 +93,6 @@ class RollbackGuard:
     expired.
 
     Args:
-        table: Iceberg's table object.
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
         landings: The file of the checkpoint that notes the last committed batch; None if only the record counts.
@@ -130,7 +128,6 @@ class RollbackGuard:
         """Raises if the target does not hold its last batch, or if nothing proves that it does.
 
         Args:
-            record: The pipeline's record in the target.
             head: The newest snapshot of the branch.
 
         Raises:

@@ -37,13 +37,7 @@ STAMP = "helios.keys"
 
 
 class SharedKeys:
-    """The upsert states of other pipelines for one branch of a table.
-
-    Args:
-        context: The context of this pipeline.
-        name: The table.
-        branch: The branch; None for main.
-    """
+    """The upsert states of other pipelines for one branch of a table; the branch None is main."""
 
     def __init__(self, context: SinkContext, name: TableName, branch: str | None) -> None:
         self._context = context
@@ -55,7 +49,6 @@ class SharedKeys:
         """The newest row of each key in all these states, as of the batches that a table has; None if all are empty.
 
         Args:
-            table: The table.
             keys: The columns that identify a row: the key columns, and `ORDER` to keep every order of a key.
             terms: The key columns, the order and its type; None if orders are not compared.
 
@@ -87,9 +80,7 @@ class SharedKeys:
         """The reason why a later snapshot conflicts with a batch, unseen by Iceberg; empty if it does not conflict.
 
         Args:
-            table: The table.
             base: The snapshot on which the batch is based. The keys that its ancestors added are known.
-            snapshot: The later snapshot.
             narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
         """
         summary = snapshot.summary()

@@ -18,7 +18,6 @@ class Built:
     """A pipeline's rows, and the rows that were rejected.
 
     Args:
-        df: The rows.
         native: The batch with the same rows for the columnar engine; None if Spark computes the rows.
         rejected: The rows for the quarantine.
         counted: The counts of dropped rows, available once the rows have been written.
@@ -41,12 +40,10 @@ class Built:
 
     @property
     def schema(self) -> StructType:
-        """The columns of the rows."""
         return self.df.schema
 
     @property
     def session(self) -> SparkSession:
-        """The session of the batch."""
         return self.df.sparkSession
 
     @property
@@ -71,9 +68,7 @@ class NativeRows(Built):
     """Rows of the columnar engine. Spark's DataFrame of the same rows is built only when it is needed.
 
     Args:
-        native: The rows of the columnar engine.
         schema: The columns after the steps, according to Spark's analyzer.
-        session: The session of the batch.
         build: Builds the same rows with Spark.
     """
 
@@ -119,9 +114,8 @@ def build(
     """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`.
 
     Args:
-        plan: The pipeline.
         rows: Returns the rows of a source.
-        past: Returns the earlier states of a source that a join reads as of a time; not needed if only columns are.
+        past: Returns the earlier states of a source that a join reads as of a time; not needed for the columns alone.
     """
     numbered_reads: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []
@@ -147,8 +141,6 @@ def as_of_side(current: DataFrame, flow: Flow, past: Past | None, *, stateful: b
     """The right side of an as-of join.
 
     Args:
-        current: The current rows of this side.
-        flow: The flow of this side.
         past: The earlier states of its source.
         stateful: Whether the pipeline is planned as one stream.
     """

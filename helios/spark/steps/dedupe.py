@@ -59,14 +59,7 @@ def apply_step(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
 
 
 def require_time(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
-    """The same rows, with a check that fails the batch if a row has no event time.
-
-    Args:
-        df: The rows.
-        time: The time.
-        name: The column of the time.
-        step: The step that uses the time.
-    """
+    """The same rows, with a check that fails the batch if a row has no event time."""
     message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {name} is null: "), _text(df))
     return check_rows(df, time.isNotNull(), message)
 
@@ -75,8 +68,6 @@ def mark_watermark(df: DataFrame, column: str, delay: int) -> DataFrame:
     """Marks the column of a watermark in a batch DataFrame: `withWatermark` sets the mark only in streams.
 
     Args:
-        df: The rows.
-        column: The column.
         delay: The delay of the watermark in milliseconds.
     """
     df.withWatermark(column, f"{delay} milliseconds")  # raises if the column does not exist
@@ -90,7 +81,7 @@ def watermark_columns(df: DataFrame) -> list[StructField]:
 
 
 def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
-    """The rows whose time is more than `within` after the last kept row of their key."""
+    """The first row of each key by event time, and each row more than `within` after the last kept row of its key."""
     times = watermark_columns(df)
     if len(times) != 1:
         reason = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"

@@ -30,11 +30,10 @@ from helios.table.commit_times import CommitTimes
 TIME, STATE, KEY = "__helios_as_of", "__helios_state", "__helios_on_"
 """The columns with the time of a row and with the index of a state, and the prefix of renamed key columns."""
 BEFORE = -1
-"""The index for rows whose time is before the first commit."""
+"""The index for rows whose time is before the first state."""
 
 
 def apply_step(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
-    """The joined rows."""
     if step.as_of is None:
         return joined(df, scope.read(step.other), step)
     assert scope.read_as_of is not None

@@ -24,9 +24,6 @@ def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: b
     """The bytes of a JSON object as a struct of columns; null if the object is not plain, see PlainJson.java.
 
     Args:
-        spark: The session.
-        value: The column with the bytes.
-        columns: The columns of the struct.
         ignores: Whether fields without a column are left out; otherwise an object with such a field is not plain.
     """
     parser = instance(spark, CODE, columns.json(), ignores, base=BYTES)
@@ -37,10 +34,8 @@ def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: S
     """The result of a Java function for each value: a struct of columns in Spark's internal form, or null.
 
     Args:
-        spark: The session.
         function: A `java.util.function.Function` that can be serialized.
         value: The function's argument, in Spark's internal form.
-        columns: The columns of the struct.
     """
     jvm = classes()
     expressions, utils = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils

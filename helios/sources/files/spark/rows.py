@@ -38,9 +38,6 @@ def schema_of(
     """The columns of files: the declared ones, or those of all footers, headers and partition folders.
 
     Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files.
         folders: More files, of which only the partition folders are used.
 
     Raises:
@@ -61,9 +58,7 @@ def read_files(
     """The rows of files as a batch; bad rows and bad files go to `context.rejected_input`.
 
     Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files. There may be none if a schema is declared, or was inferred before.
+        files: There may be none if a schema is declared, or was inferred before.
         damaged: The files that are known to be unreadable, with the causes.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
@@ -93,7 +88,7 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
 
 
 def _refuse_names_of_metadata(source: FilesSource, reading: Reading) -> None:
-    """Refuses files with a column of the same name as a column of `.with_metadata`."""
+    """Refuses files that have a column with the name of a column of `.with_metadata`."""
     for name, _ in source.metadata:
         for group in reading.groups:
             if name.lower() in by_name(group.columns).keys() & by_name(reading.columns).keys():
@@ -111,7 +106,6 @@ class FittedGroup(NamedTuple):
     """A group of files, with the columns that are computed from its own columns.
 
     Attributes:
-        group: The group.
         columns: All columns of the reading, cast to their types.
         bad_conditions: The reasons why a row may be bad, each with its condition.
     """

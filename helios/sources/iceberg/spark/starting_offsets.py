@@ -24,11 +24,7 @@ def declared(source: IcebergSource) -> str:
 
 
 def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
-    """Refuses a table that is not the one with which the pipeline started.
-
-    Raises:
-        LedgerError: The table was replaced.
-    """
+    """Raises `LedgerError` if the table is not the one with which the pipeline started."""
     if entry["uuid"] != read.uuid:
         raise LedgerError(
             f"{read.name} was replaced by another table since the pipeline's first start.",

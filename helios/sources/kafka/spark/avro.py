@@ -27,12 +27,7 @@ RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(BAD_REASON,
 
 
 def resolved(spark: SparkSession, source: KafkaSource) -> Column:
-    """The value of a record, resolved into the schema of the source; see AvroValue.java.
-
-    Args:
-        spark: The session.
-        source: The source, whose schema is known.
-    """
+    """The value of a record, resolved into the schema of the source, which must be known; see AvroValue.java."""
     registry = source.values.registry
     address, login = (registry.url, authorization(registry)) if registry is not None else ("", "")
     settings = [str(source.values.avro), address, login, source.values.extra == "fail"]
@@ -45,12 +40,7 @@ def parsed(value: Column, schema: str) -> Column:
 
 
 def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
-    """The columns of an Avro schema.
-
-    Args:
-        spark: The session.
-        schema: The schema, as JSON.
-        where: The line that declares the source.
+    """The columns of an Avro schema in JSON.
 
     Raises:
         InputError: Avro or Spark cannot read the schema.
@@ -77,11 +67,6 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
 
 def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) -> str:
     """The schema that the columns follow: the latest schema of the declared subject, or of `TOPIC-value`.
-
-    Args:
-        registry: The registry.
-        topics: The topics.
-        where: The line that declares the source.
 
     Raises:
         InputError: The schemas of several topics differ, or there is no topic.
