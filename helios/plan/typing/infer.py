@@ -29,7 +29,7 @@ Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
 
 
 def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
-    """The schema after a step, and its problems. Problems of the class `UnparsedExpression` do not stop a run.
+    """The columns after a step, and the step's problems. Those of the class `UnparsedExpression` do not stop a run.
 
     Args:
         step: The step. The file with its name in `helios.plan.typing.steps` infers its columns.

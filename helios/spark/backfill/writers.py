@@ -71,7 +71,7 @@ class TargetRows:
         return cls(spark, table, plan.write.table, own=own, trusts_expired=trusts_expired, where=where)
 
     def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
-        """The rows of a snapshot that meet a condition; None if no file can have such a row."""
+        """The rows of a snapshot that meet an SQL condition, with metadata columns; None if no file can have one."""
         if snapshot is None:
             return None
         within = filters.expression(self._spark, self._table, self._name.sql, [condition])

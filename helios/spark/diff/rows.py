@@ -74,7 +74,8 @@ class Comparison:
 def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison) -> RowDiff:
     """Compares the rows of two states.
 
-    If both are states of the same table, files that both states have with the same deletes are not read.
+    If both are states of the same table, files that both states have with the same deletes are not read. The session
+    has the catalogs of both tables.
 
     Raises:
         RunError: A file contradicts the schema of its table, or a snapshot has expired meanwhile.

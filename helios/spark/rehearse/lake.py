@@ -46,7 +46,7 @@ def lake_in(folder: Path) -> Catalog:
 
 
 def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
-    """A copy of a plan with the same sources and steps that writes into a lake, with its checkpoint in `folder`."""
+    """A copy of a plan: it has the same sources and steps, but writes into a lake, with its checkpoint in `folder`."""
     sink, table, rejected = plan.write.iceberg, plan.write.table, plan.write.quarantine
     mode = replace(sink.mode, tombstones=FOREVER) if sink.mode.upsert is not None else sink.mode  # type: ignore[call-arg]
     lake_sink = replace(

@@ -49,7 +49,7 @@ MAGIC = {
 """The formats of files, by their first bytes; PARE begins a parquet file with an encrypted footer."""
 
 CONTROLS = frozenset(range(9)) | frozenset(range(14, 32))
-"""The bytes that no text has. A csv may begin with a column whose name begins with ORC or PARE."""
+"""The bytes that no text has. Without them, a csv that begins with a name such as ORCHARD is not taken for ORC."""
 
 NANOS = "TIMESTAMP(NANOS,"
 """The text in a footer with which the type of a nanosecond timestamp begins; `true)` follows if it is in UTC."""
@@ -224,7 +224,7 @@ class _Inspector:
         raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{fix}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The columns of a csv header, or no columns for other text; None if the file is empty.
+        """The columns of a csv header, `value` for a text file, or else none; None if the file is empty.
 
         A compressed file is opened, since its size does not show whether its text is empty.
         """

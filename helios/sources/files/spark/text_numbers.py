@@ -68,7 +68,7 @@ def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
 
 
 def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns of csv files as Spark infers them from all rows, but text where a number would change a text."""
+    """The columns that Spark infers from all rows; a column is a string if a number would change one of its texts."""
     options = {"inferSchema": "true", **source.reader_options(), **SKIP_NO_FILE}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
