@@ -87,16 +87,13 @@ class Namespace(TableName):
         return f"{self.text}."
 
     def of(self, name: str) -> TableName:
-        """The name of a table in this namespace."""
         return TableName(self.catalog, self.namespace, name)
 
 
 def file_name(text: str, also: str = "") -> str:
-    """Makes the name of a file or folder from the name of a table or pipeline. Unsuitable characters become `_`.
+    """Makes the name of a file or folder from the name of a table or pipeline.
 
-    Args:
-        text: The name.
-        also: Characters that are kept, in addition to letters, digits and `_-.`.
+    Letters, digits, `_-.` and the characters of `also` are kept; others become `_`.
 
     Examples:
         >>> file_name("local.a.my table@b"), file_name("local.a.t@b", also="@")

@@ -65,7 +65,6 @@ def written_text(statuses: Sequence[dict[str, Any]]) -> str:
 
 
 def longest(names: Sequence[str]) -> int:
-    """The length of the longest name."""
     return max(map(len, names), default=0)
 
 
@@ -81,11 +80,7 @@ MESSAGE_EVENTS = ("maintained", "noted", "resumed")
 
 @dataclass
 class Lines:
-    """Prints one line for each event, with the local time.
-
-    Args:
-        err: Whether to write to standard error.
-    """
+    """Prints one line for each event, with the local time; with `err`, to standard error."""
 
     err: bool = False
 
@@ -141,11 +136,7 @@ class Lines:
 
 @dataclass
 class JsonLines:
-    """Prints one JSON object for each event, with an ISO timestamp in UTC.
-
-    Args:
-        err: Whether to write to standard error.
-    """
+    """Prints one JSON object for each event, with an ISO timestamp in UTC; with `err`, to standard error."""
 
     err: bool = False
 

@@ -35,10 +35,6 @@ class Config:
         file: helios.toml or pyproject.toml; None if there is neither.
         default_catalog: The catalog of table names that do not name a catalog.
         catalogs: The declared catalogs, and `local` even if it is not declared.
-        storages: The declared storages.
-        master: Spark's master.
-        spark_conf: Spark's conf.
-        profile: The selected profile.
         native: When the columnar engine runs: "auto" (whenever it can), "off", or "require" (a batch that it cannot run
             is an error).
     """
@@ -54,11 +50,7 @@ class Config:
     native: str = DEFAULT_NATIVE
 
     def storage(self, name: str, where: Origin) -> Storage:
-        """The storage that is declared under a name.
-
-        Raises:
-            NotFound: No storage of this name is declared.
-        """
+        """The storage that is declared under a name. Raises NotFound if there is none."""
         if name in self.storages:
             return self.storages[name]
         raise NotFound(
@@ -110,11 +102,8 @@ def resolve(
     """The table that a name refers to.
 
     Args:
-        identifier: The name in the script.
         catalog: The argument `catalog=`; if it is given, the name contains no catalog.
         script_catalogs: The catalogs that the script declares, by name; they override the configuration's.
-        config: The configuration.
-        where: The line of the name.
 
     Raises:
         NotFound: The catalog is not declared.

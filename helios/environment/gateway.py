@@ -53,14 +53,7 @@ def left_to_pyspark() -> bool:
 
 
 def fits(recipe: Recipe, master: str, user_conf: Mapping[str, str], jars: Sequence[Path]) -> bool:
-    """True if the recipe can start a JVM without Spark's scripts.
-
-    Args:
-        recipe: The recipe.
-        master: Spark's master.
-        user_conf: The user's conf.
-        jars: The jars of the components.
-    """
+    """True if the recipe can start a JVM without Spark's scripts."""
     script_variables = [
         name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
     ]
@@ -83,7 +76,6 @@ class StartingJvm:
     """A JVM that is starting. The JVM ends when this process ends.
 
     Args:
-        command: The command that starts the JVM.
         variables: Environment variables, in addition to those of this process.
         log: The file for the JVM's error output; None for the error output of this process.
     """
@@ -103,11 +95,7 @@ class StartingJvm:
             raise
 
     def connection(self) -> tuple[int, str]:
-        """Waits until the JVM is up, and returns its port and secret.
-
-        Raises:
-            RuntimeError: The JVM has ended.
-        """
+        """Waits until the JVM is up, and returns its port and secret. Raises RuntimeError if the JVM has ended."""
         try:
             while not self._connection.is_file():
                 if self.process.poll() is not None and not self._connection.is_file():
@@ -129,12 +117,10 @@ def by_recipe(
     """Starts a JVM with a recipe.
 
     Args:
-        java: The Java of the JVM.
-        recipe: The recipe.
         jars: The jars in addition to those of the recipe.
         memory: The size of the heap, in the format of `spark.driver.memory`.
         options: More options, in the format of `spark.driver.extraJavaOptions`.
-        log: The file for the JVM's error output; None for the error output of this process.
+        log: As for `StartingJvm`.
     """
     class_path = _class_path(recipe, jars)
     command = [str(java.path), "-cp", class_path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
@@ -153,7 +139,7 @@ def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) ->
     Args:
         home: The folder of the installed Spark; the variable `SPARK_HOME` overrides it.
         conf: Spark's conf. It must not contain secrets, since every user of the machine can read the command line.
-        log: The file for the JVM's error output; None for the error output of this process.
+        log: As for `StartingJvm`.
     """
     script = Path(os.environ.get("SPARK_HOME") or home, "bin", "spark-submit")
     submit_args = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))

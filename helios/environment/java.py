@@ -92,13 +92,12 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
-    """The Java for Spark: from JAVA_HOME, then PATH, then the well-known folders.
+    """The Java for Spark: from JAVA_HOME, then PATH, then the well-known folders, where 17 comes before 21.
+
+    If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
 
     Args:
-        well_known: Glob patterns of Java homes, which are searched last. `~` and `$NAME` are expanded.
-
-    Returns:
-        The first Java that fits. If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
+        well_known: Glob patterns of Java homes. `~` and `$NAME` are expanded.
 
     Raises:
         EnvironmentProblem: No Java 17 or 21 was found; the message names each Java that was inspected.

@@ -34,16 +34,7 @@ def text_pairs(properties: Mapping[str, str], call: str) -> tuple[tuple[str, str
 
 
 def check_mapping(value: object, call: str, example: str) -> None:
-    """Refuses an argument that must be a mapping and is not.
-
-    Args:
-        value: The argument.
-        call: The name of the call.
-        example: A mapping that the call takes, as Python text.
-
-    Raises:
-        DeclarationError: The argument is not a mapping.
-    """
+    """Refuses an argument that is not a mapping. `example` is a mapping that the call takes, as Python text."""
     if not isinstance(value, Mapping):
         raise DeclarationError(
             f"{call} takes a mapping, not {shown(value)}.", where=caller(), fix=f"write {call}({example})."

@@ -33,9 +33,7 @@ class Evolution:
     """The rules by which a table's columns follow those of the stream.
 
     Attributes:
-        mode: strict, add_columns or full.
         renames: Old and new names of columns that were renamed.
-        drops: Columns that are dropped.
     """
 
     mode: EvolutionMode = "add_columns"

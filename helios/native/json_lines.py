@@ -74,8 +74,6 @@ def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
 
     Args:
         lines: The lines, in UTF-8 without control characters.
-        lines_format: The format of the lines.
-        count: The number of lines.
 
     Raises:
         NotNative: A line is not plain, see `helios.native.lines`.

@@ -25,11 +25,7 @@ LONGEST = 1 << 20
 
 
 def rows(file: InputFile, lines_format: Text) -> Iterator[pl.DataFrame]:
-    """Reads the rows of a file, or of a part of it, with all columns of the file, in blocks of lines.
-
-    Args:
-        file: The file, or a part of it. A part has the lines that begin in it.
-        lines_format: The format of the lines.
+    """Reads the rows of a file in blocks of lines, with all columns. A part of a file has the lines that begin in it.
 
     Raises:
         NotNative: A line is not plain, or the file has been shortened.
@@ -52,11 +48,7 @@ def rows(file: InputFile, lines_format: Text) -> Iterator[pl.DataFrame]:
 
 
 def _blocks(file: InputFile) -> Iterator[bytes]:
-    """Reads the lines that begin in a part of a file, in blocks of whole lines.
-
-    Raises:
-        NotNative: The file has been shortened, or a line is long.
-    """
+    """Reads the lines that begin in a part of a file, in blocks of whole lines."""
     with open(file.path, "rb") as stream:
         remaining, kept = file.size, b""
         if file.begin:
@@ -88,11 +80,7 @@ def _line(stream: BinaryIO, file: InputFile) -> bytes:
 
 
 def _with_newlines(block: bytes) -> bytes:
-    """Returns the lines of a block, each ended by a newline without a carriage return.
-
-    Raises:
-        NotNative: A line ends with a carriage return alone.
-    """
+    """Returns the lines of a block, each ended by a newline without a carriage return."""
     if b"\r" in block:
         if block.count(b"\r") != block.count(b"\r\n"):
             raise NotNative("lines end with a carriage return alone")
@@ -108,11 +96,7 @@ def _without_header(lines: bytes, lines_format: Text) -> bytes:
 
 
 def _count(lines: bytes, lines_format: Text) -> int:
-    """Checks the bytes of lines, and returns the number of lines.
-
-    Raises:
-        NotNative: A byte is not plain in any format.
-    """
+    """Checks the bytes of lines, and returns the number of lines."""
     import numpy as np
 
     codes = np.frombuffer(lines, dtype=np.uint8)

@@ -42,7 +42,6 @@ class Upsert:
 
     Attributes:
         work: The rows that the tasks read: those of the source, or the keys, orders and row ids of the target.
-        keys: The key columns.
         order: The column that orders rows; None if each key may occur only once.
         rows_path: The path of the file of the newest rows.
     """
@@ -53,12 +52,10 @@ class Upsert:
     rows_path: str
 
     def to_json(self) -> str:
-        """The upsert as JSON."""
         return json.dumps({"work": self.work.to_json(), "keys": self.keys, "order": self.order, "rows": self.rows_path})
 
     @classmethod
     def parse(cls, text: str) -> Upsert:
-        """The inverse of `to_json`."""
         fields = json.loads(text)
         return cls(Work.parse(fields["work"]), tuple(fields["keys"]), fields["order"], fields["rows"])
 
@@ -67,7 +64,6 @@ def reduce(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRep
     """Writes the newest rows of a batch.
 
     Args:
-        upsert_json: The upsert, as JSON.
         share: All files of the batch, those of later rows last.
         name: A name that no other attempt has.
         stores: The store of the source, and that of the target, which is the local disk.
@@ -100,13 +96,7 @@ def reduce(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRep
 
 @dataclass(frozen=True)
 class Vector:
-    """The deletion vector of a data file after the upsert, which includes earlier deletes.
-
-    Attributes:
-        location: The data file.
-        count: The number of deleted rows.
-        blob: The deletion vector, in base64.
-    """
+    """The deletion vector of a data file after the upsert, which includes earlier deletes; `blob` is in base64."""
 
     location: str
     count: int
@@ -117,7 +107,6 @@ def match(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
     """Finds the rows of a target whose key is in the batch.
 
     Args:
-        upsert_json: The upsert, as JSON.
         share: Data files of the target, each with its first row id, or None.
         name: A name that no other attempt at a share has.
         stores: As for `reduce`.
@@ -193,7 +182,6 @@ def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
     """Writes rows of the batch into files of the target, except rows that are older than the target's.
 
     Args:
-        upsert_json: The upsert, as JSON.
         share: The index of the first row, the number of rows, and the files of all pairs.
         name: A name that no other attempt at a share has.
         stores: As for `reduce`.
@@ -219,11 +207,7 @@ def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
 
 
 def _rows_to_add(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows to add to the table, each with the id of the row that it replaces.
-
-    Raises:
-        NotNative: The table has two rows of one key.
-    """
+    """The rows to add to the table, each with the id of the row that it replaces."""
     import polars as pl
 
     changed = pl.lit(None, pl.Int64).alias(CHANGED)

@@ -35,11 +35,6 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
     """The error for a pipeline that has a record in a table, but no checkpoint.
 
     None if the record has neither a position nor a start, or is a copy from a published branch.
-
-    Args:
-        plan: The pipeline.
-        table: The name of the table.
-        record: The record.
     """
     if record.published is not None or (record.position is None and record.start is None):
         return None
@@ -74,7 +69,6 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     """The plan with notes from the records of its table, and the problems that the records show.
 
     Args:
-        plan: The pipeline.
         plans: All pipelines of the script.
     """
     write = plan.write
@@ -145,8 +139,6 @@ def declared_notes(
     """Yields notes on pipelines of the same run that write rows of the same source, and have no record yet.
 
     Args:
-        plan: The pipeline.
-        own: The pipeline's record in the table; None if there is none.
         others: The names of other pipelines that have a record.
         siblings: The other pipelines of the run.
     """

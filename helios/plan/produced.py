@@ -18,8 +18,6 @@ class Produced:
     """The tables that pipelines write. Of routed and mirrored tables, only the prefix of the names is known.
 
     Args:
-        pipelines: The pipelines.
-        context: The configuration and the catalogs.
         schema_of: Returns the columns of a flow; None if they are known only at run.
     """
 

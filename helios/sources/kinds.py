@@ -29,11 +29,7 @@ KINDS = {
 
 
 def source_kind(source: Source) -> SourceKind:
-    """The kind of a declared source.
-
-    Raises:
-        DeclarationError: The kind is unknown.
-    """
+    """The kind of a declared source. Raises DeclarationError if it is unknown."""
     kind = _kind(source)
     if kind is None:
         raise DeclarationError(
@@ -45,7 +41,6 @@ def source_kind(source: Source) -> SourceKind:
 
 
 def is_known(source: Source) -> bool:
-    """True if the kind of a declared source is known."""
     return _kind(source) is not None
 
 

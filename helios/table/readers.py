@@ -122,11 +122,7 @@ class _FollowedTable(NamedTuple):
 
 
 def text_in(location: str, properties: Mapping[str, str], name: str) -> str | None:
-    """The text of a file in a checkpoint; None when there is no such file.
-
-    Raises:
-        RunError: The checkpoint's storage cannot be read from here.
-    """
+    """The text of a file in a checkpoint; None if there is none. Raises RunError if the storage cannot be read."""
     return Folder(location, properties).text(name)
 
 
@@ -141,13 +137,7 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
 def last_position(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
     """The position of a followed source in a checkpoint: the end of its last batch, or else its starting position.
 
-    Args:
-        location: The checkpoint.
-        properties: PyIceberg's properties, which open the storage.
-        index: The number of the source among the followed sources.
-
-    Returns:
-        The position; None if the checkpoint has none.
+    It is None if the checkpoint has neither. `index` counts only followed sources.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
@@ -177,7 +167,6 @@ def checkpoints_of(pipeline: str, places: Iterable[Warehouse], locations: Sequen
 
 
 def _checkpoints_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
-    """The folders of checkpoints in warehouses."""
     for place in places:
         base = f"{place.uri.rstrip('/')}/{CHECKPOINTS}"
         for name in Folder(base, place.properties, f"catalog {place.catalog}").folders():
@@ -195,7 +184,6 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     """Returns the snapshots that a reader needs: the last snapshot that it has read, and all later ones.
 
     Args:
-        reader: The reader.
         parents: The parent of each retained snapshot of the table.
 
     Returns:

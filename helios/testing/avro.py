@@ -74,11 +74,7 @@ def encoded(value: Mapping[str, Any], schema: str, topic: str) -> bytes:
 
 
 class _Writer:
-    """Writes values of one schema.
-
-    Args:
-        encoder: PyIceberg's encoder.
-    """
+    """Writes values of one schema with PyIceberg's encoder."""
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder

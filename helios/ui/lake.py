@@ -41,7 +41,6 @@ class PipelineInTable(NamedTuple):
     """The status of a pipeline in a table that it has written.
 
     Attributes:
-        status: The status of the pipeline.
         running: Whether a driver of the pipeline is alive; None if that is unknown.
         read_at: When the status was read, by a monotonic clock.
     """
@@ -56,11 +55,8 @@ class LoadedTable:
     """A loaded table, with its facts and commits.
 
     Attributes:
-        table: The table.
-        facts: The facts of the table.
         commits: The commits of main, newest first, without plans.
         indexes: The index of each commit in `commits`, by snapshot.
-        summaries: The summaries of the snapshots.
         statuses: The status of each pipeline that writes the table.
         read_at: When the statuses were read, by a monotonic clock.
     """
@@ -78,7 +74,6 @@ class Lake:
     """Reads tables in its own thread while a page is open.
 
     Args:
-        look: Loads the tables.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         least: The minimum seconds between two reads.
         share: The maximum share of its time that the thread spends reading.
@@ -131,7 +126,6 @@ class Lake:
         return [loaded.facts for loaded in list(self._loaded.values())]
 
     def statuses(self) -> list[PipelineInTable]:
-        """The status of each pipeline in each table."""
         loaded = list(self._loaded.values())
         return [
             PipelineInTable(status, self._running.get(status.pipeline), table.read_at)
@@ -150,7 +144,7 @@ class Lake:
         return {"table": table, "commits": rows, "all": len(loaded.commits), "from": start}
 
     def batch(self, table: str, snapshot: str) -> dict[str, Any] | None:
-        """The page of a commit, with the next newer and the next older commit of the same pipeline."""
+        """The page of a commit, with its pipeline's next newer and next older commit, if within some 500 commits."""
         entry = self._commit(table, snapshot)
         if entry is None:
             return None

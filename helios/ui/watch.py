@@ -21,10 +21,8 @@ class WatchedLake:
     """The facts of a lake.
 
     Args:
-        look: Loads the tables.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         token: The token that a page must send to see rejected rows.
-        title: The title of the page.
         graph: The graph of a script; without it, the graph is drawn from the sources that the commits record.
         declared: The maintenance of each pipeline that declares it.
         names: The pipelines of a script with their targets; other pipelines are not shown. None without a script.

@@ -13,8 +13,6 @@ RETRIES = 3
 
 
 class GlueCatalog(glue.GlueCatalog):
-    """PyIceberg's client of AWS Glue."""
-
     def __init__(self, name: str, **properties: Any) -> None:
         from botocore.config import Config
         from botocore.session import Session

@@ -28,10 +28,6 @@ Columns = tuple[tuple[str, str], ...]
 def program_of(stream: Stream, schema: Schema) -> Program:
     """The program of the steps over the rows of a source: an Iceberg table, or files.
 
-    Args:
-        stream: The source and its steps.
-        schema: The source's columns.
-
     Raises:
         NotNative: The engine does not support a step, an expression or a type.
     """
@@ -75,13 +71,7 @@ def _names(value: Term) -> set[str]:
 
 
 class _Compiler:
-    """Compiles the steps in order, and tracks the columns after each step.
-
-    Attributes:
-        source_columns: The columns of the source.
-        columns: The columns after the steps so far.
-        steps: The compiled steps.
-    """
+    """Compiles the steps in order, and tracks the columns after each step."""
 
     def __init__(self, columns: Columns) -> None:
         for name, _ in columns:

@@ -41,10 +41,7 @@ _SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMP
 
 
 def nondeterministic_function(text: str) -> str | None:
-    """The first nondeterministic part of an SQL text, as a message names it.
-
-    Args:
-        text: An expression, a query or a MERGE.
+    """The first nondeterministic part of an expression, a query or a MERGE, as a message names it.
 
     Returns:
         The function, `TABLESAMPLE`, or a moment of the clock such as `'today'`; None if the text is deterministic.

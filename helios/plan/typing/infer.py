@@ -29,15 +29,12 @@ Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
 
 
 def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
-    """The schema after a step.
+    """The columns after a step, and the step's problems. Those of the class `UnparsedExpression` do not stop a run.
 
     Args:
         step: The step. The file with its name in `helios.plan.typing.steps` infers its columns.
         schema: The columns before the step; None if they are known only at run time.
         other: The columns of the right side of a join or union.
-
-    Returns:
-        The columns after the step, and its problems. Problems of the class `UnparsedExpression` do not stop a run.
     """
     result: Result = import_module(f"helios.plan.typing.steps.{step.file}").columns(step, schema, other)
     return result
@@ -55,14 +52,7 @@ def condition_problems(text: str, named: str, schema: Schema | None, where: Orig
 def expression_type(
     text: str, named: str, schema: Schema | None, where: Origin | None
 ) -> tuple[SparkType, list[HeliosError]]:
-    """The type of an expression, `unknown` if it is known only at run time, and its problems.
-
-    Args:
-        text: The expression.
-        named: The name of the expression in messages.
-        schema: The columns that the expression may use.
-        where: The line to blame.
-    """
+    """The type of an expression, `unknown` if it is known only at run time, and its problems."""
     plain = plain_column(text, schema)
     if plain is not None:
         return plain.kind, []
@@ -82,10 +72,8 @@ def project(
     The columns are None if one of them is known only at run time.
 
     Args:
-        step: The step with the expressions.
         expressions: For each expression: the name of its column, or None if the expression itself has the name; and the
             expression.
-        scope: The names that the expressions may use.
     """
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()

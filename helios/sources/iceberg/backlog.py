@@ -29,16 +29,7 @@ MOST_FILES = 10_000
 
 
 def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
-    """Adds the backlog and the scan of its table to a read of a plan.
-
-    Args:
-        plan: The plan.
-        index: The index of the read in `plan.reads`.
-        table: The table of the read.
-
-    Raises:
-        RunError: The table cannot be read.
-    """
+    """Adds the backlog and the scan of `table` to `plan.reads[index]`. Raises RunError if the table cannot be read."""
     read = plan.reads[index]
     offset = None
     if read.source.streaming:

@@ -24,12 +24,7 @@ PREFIX = "whsec_"
 
 @dataclass(frozen=True)
 class Refused(Exception):
-    """A delivery that is not accepted.
-
-    Attributes:
-        status: The HTTP status.
-        reason: The reason, for the sender.
-    """
+    """A delivery that is not accepted, with the HTTP status and the reason for the sender."""
 
     status: int
     reason: str

@@ -26,9 +26,7 @@ def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, live_pos
     """Returns a function that reads the rows of `--from`, with the columns of the source.
 
     Args:
-        spark: The session.
         plan: The pipeline, which follows one source.
-        other: The table, or the path of the folder.
         live_position: How far the pipeline has read. If `other` is the source's own table, it is read up to there.
     """
     if isinstance(other, str):
@@ -85,11 +83,7 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
 
 
 def _with_source_columns(source: Source, df: DataFrame, other: str) -> DataFrame:
-    """The rows with the columns of a source, in the source's order.
-
-    Raises:
-        InputError: A column is missing, or has another type.
-    """
+    """The rows that meet the conditions of a source, with its columns in its order."""
     for condition in source.read_plan.source.conditions:
         df = df.where(condition)
     expected = source.empty(df.sparkSession).schema

@@ -31,12 +31,8 @@ class TargetRows:
     """The rows of a backfill's target, and their writers.
 
     Args:
-        spark: The session.
-        table: Iceberg's table object.
-        name: Its name.
         own: The names under which the pipeline, its replays and its backfills commit.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
-        where: The line of the sink.
     """
 
     def __init__(
@@ -67,25 +63,15 @@ class TargetRows:
         """The rows of a pipeline's target.
 
         Args:
-            plan: The pipeline.
-            spark: The session.
-            table: Iceberg's table object.
             names: The present and former names of the pipeline.
             suffixes: Suffixes of these names. Commits under a name with or without one of them are the pipeline's own.
-            trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         """
         own = frozenset(f"{name}{suffix}" for name in names for suffix in ("", *suffixes))
         where = plan.declared.sink.origin
         return cls(spark, table, plan.write.table, own=own, trusts_expired=trusts_expired, where=where)
 
     def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
-        """The rows of a snapshot that meet a condition; None if no file can have such a row.
-
-        Args:
-            condition: SQL over the table's columns.
-            snapshot: The snapshot; None for an empty table.
-            metadata: The metadata columns to add.
-        """
+        """The rows of a snapshot that meet an SQL condition, with metadata columns; None if no file can have one."""
         if snapshot is None:
             return None
         within = filters.expression(self._spark, self._table, self._name.sql, [condition])
@@ -110,11 +96,7 @@ class TargetRows:
     # writers
 
     def refuse_others(self, slice: Slice, head: JavaSnapshot | None) -> None:
-        """Rejects a slice with rows of other writers, or from which other writers have removed rows.
-
-        Raises:
-            InputError: There are such rows, or their writers are unknown.
-        """
+        """Refuses a slice with rows of other or unknown writers, or from which other writers have removed rows."""
         others = self.others(head)
         adding = [snapshot for snapshot in others if int(snapshot.summary().get("added-data-files") or 0)]
         removing = [snapshot for snapshot in others if str(snapshot.operation()) in ("delete", "overwrite")]
@@ -170,8 +152,6 @@ class TargetRows:
         In format v3, the row lineage tells which commit wrote a row. In format v2, the commit that added the file does.
 
         Args:
-            slice: The slice.
-            head: The target's current snapshot.
             adding: The commits of other writers that added files, newest first.
         """
         lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3

@@ -48,12 +48,7 @@ OTHER_TASKS = Path(__file__).with_name("OtherTasks.java")
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two states that are compared.
-
-    Attributes:
-        name: The table.
-        snapshot: The snapshot; None for a state without rows.
-    """
+    """One of the two states that are compared. `snapshot` is None for a state without rows."""
 
     name: TableName
     snapshot: int | None
@@ -79,13 +74,8 @@ class Comparison:
 def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison) -> RowDiff:
     """Compares the rows of two states.
 
-    If both are states of the same table, files that both states have with the same deletes are not read.
-
-    Args:
-        spark: A session with the catalogs of both tables.
-        before: The earlier state.
-        after: The later state.
-        how: The columns and keys.
+    If both are states of the same table, files that both states have with the same deletes are not read. The session
+    has the catalogs of both tables.
 
     Raises:
         RunError: A file contradicts the schema of its table, or a snapshot has expired meanwhile.

@@ -40,9 +40,7 @@ def presence_of(
     """Returns whether a branch contains a batch, or that this is unknown.
 
     Args:
-        table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
-        landing: The committed batch.
         has_files: Returns True if the snapshot with this id still has files that the batch added. It reads the list of
             all files, so it is called last, for the head.
     """

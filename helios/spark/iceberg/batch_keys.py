@@ -47,10 +47,6 @@ class BatchKeys:
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
     """An expression in Iceberg's JSON format that matches the rows with one of the keys.
 
-    Args:
-        columns: The key columns.
-        keys: The keys, each with a value for every column.
-
     Examples:
         >>> one_of(["id"], [(7,), (8,)])
         {'type': 'in', 'term': 'id', 'values': [7, 8]}

@@ -60,12 +60,8 @@ def create_table(
     """Creates a table, and its namespace if that is missing; loads the table if another client has just created it.
 
     Args:
-        spark: The session.
-        table: Its name.
         schema: Its columns; all become optional.
         properties: Its properties, including `format-version`.
-        partitioning: Its partition fields.
-        sort: Its sort order.
     """
     jvm = classes()
     catalog, identifier = catalog_of(spark, table)
@@ -108,7 +104,6 @@ def _new_sort_order(schema: JavaSchema) -> JavaNewSortOrder:
 
 
 def _add_sort_terms(order: Order, terms: Sequence[SortTerm]) -> Order:
-    """Adds terms to a builder of a sort order."""
     jvm = classes()
     nulls = jvm.org.apache.iceberg.NullOrder
     for term in terms:
@@ -183,17 +178,12 @@ def tables_with_prefix(spark: SparkSession, table: TableName) -> list[TableName]
 
 
 def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
-    """A table's schema as a Spark schema."""
     converted = classes().org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
 
 
 def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
-    """The newest snapshot of a branch, or of main for None; None if the branch is empty.
-
-    Raises:
-        RunError: The branch no longer exists.
-    """
+    """The newest snapshot of a branch, or of main for None; None if it is empty. Raises RunError if it is missing."""
     if branch is None:
         return table.currentSnapshot()
     ref = table.refs().get(branch)

@@ -33,7 +33,6 @@ class TransactionalTable:
 
     Args:
         table: Iceberg's table object, from which scans read.
-        transaction: The transaction that the operations belong to.
         prepare: Stamps an operation, and adds its validator.
         properties: The properties that writers see instead of the table's own.
         pinned: The id of the snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.

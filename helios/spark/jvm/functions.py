@@ -26,8 +26,6 @@ def java_function(
     """The column that a Java function computes. Spark calls it once for each row, and for the rows of a file in order.
 
     Args:
-        spark: The session.
-        name: The function's name.
         source: The source file of its class.
         columns: The arguments of its `call` method.
         settings: The last arguments of its constructor. Functions with the same name may have different settings.

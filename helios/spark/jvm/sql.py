@@ -27,23 +27,13 @@ def literal(value: str) -> str:
 
 
 def struct_of(ddl: str) -> StructType:
-    """The columns that DDL declares.
-
-    Args:
-        ddl: Names and types, such as "id bigint, name string".
-    """
+    """The columns that DDL such as "id bigint, name string" declares."""
     struct = StructType.fromDDL(ddl)
     assert isinstance(struct, StructType)
     return struct
 
 
 def refusal(declaration: str, error: AnalysisException, where: Origin | None) -> InputError:
-    """The error for a declaration that Spark's analyzer refuses, without Spark's query context and stack trace.
-
-    Args:
-        declaration: The text of the declaration, with which the message begins.
-        error: Spark's error.
-        where: The line that made the declaration.
-    """
+    """The error for a declaration that Spark's analyzer refuses, without Spark's query context and stack trace."""
     text = (error.getMessage() or str(error)).split("; line ")[0].splitlines()[0]
     return InputError(f"{declaration}: {text}", where=where)

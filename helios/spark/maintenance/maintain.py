@@ -80,8 +80,6 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
 
     Args:
         spark: A session with the table's catalog.
-        name: The table.
-        expiry: The plan.
         on_driver: Whether the driver finds the files to delete, instead of a Spark job. This is faster for few files,
             but the deleted files are not counted.
 
@@ -139,7 +137,6 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
     Args:
         spark: A session with the table's catalog, in UTC.
-        name: The table.
         older_than: Seconds; younger files stay, since they may be part of a commit under way.
         dry_run: Whether the files are only listed.
 

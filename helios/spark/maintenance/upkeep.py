@@ -52,7 +52,6 @@ class Upkeep:
         kind: The task: compact, expire or orphans.
         done: The result of the task; None if it failed.
         problem: The reason why it failed; None if it did not. The writer continues, and the task is retried later.
-        seconds: The time that the task took.
     """
 
     kind: str
@@ -76,8 +75,6 @@ class Maintainer:
 
     Args:
         spark: A session with the table's catalog, in UTC.
-        table: The table.
-        settings: The tasks and their limits.
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
         notes: Stores the times of the last tasks; None if every run starts without them.
         branch: The branch that the writer writes; None for main.

@@ -46,13 +46,7 @@ def lake_in(folder: Path) -> Catalog:
 
 
 def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
-    """A copy of a plan that has the same sources and steps, and writes into a lake.
-
-    Args:
-        plan: The pipeline.
-        lake: The lake.
-        folder: The folder for the checkpoint.
-    """
+    """A copy of a plan: it has the same sources and steps, but writes into a lake, with its checkpoint in `folder`."""
     sink, table, rejected = plan.write.iceberg, plan.write.table, plan.write.quarantine
     mode = replace(sink.mode, tombstones=FOREVER) if sink.mode.upsert is not None else sink.mode  # type: ignore[call-arg]
     lake_sink = replace(
@@ -79,13 +73,7 @@ def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
 
 
 def by_real_names(text: str, plan: Plan, lake_plan: Plan) -> str:
-    """Replaces the names of the rehearsal's tables and pipeline in a text by the real names.
-
-    Args:
-        text: The text.
-        plan: The plan of the pipeline.
-        lake_plan: The plan of the rehearsal.
-    """
+    """Replaces the names of the rehearsal's tables and pipeline in a text by the real names."""
     pairs = [(lake_plan.write.table.text, plan.write.table.text), (NAME, plan.pipeline)]
     if lake_plan.write.quarantine is not None and plan.write.quarantine is not None:
         pairs.append((lake_plan.write.quarantine.text, plan.write.quarantine.text))
@@ -107,7 +95,6 @@ def errors_by_real_names(plan: Plan, lake_plan: Plan) -> Iterator[None]:
 
 
 def declare(spark: SparkSession, lake: Catalog) -> None:
-    """Declares a lake in a Spark session."""
     prepare(lake)
     declare_catalog(spark, lake)
 
@@ -116,9 +103,7 @@ def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, b
     """Registers a table in the lake that starts at a snapshot of another table and shares its files.
 
     Args:
-        spark: The session.
         real: The other table, which is only read.
-        name: The new table's name.
         folder: The folder for the new table's metadata and files.
         base: The snapshot; None to start without rows.
 
@@ -148,8 +133,6 @@ def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
     """The metadata of a new table whose history is that of one snapshot of another table.
 
     Args:
-        metadata: The metadata of the other table.
-        location: The location of the new table.
         base: The snapshot; None for a new table without rows.
 
     Examples:

@@ -36,7 +36,6 @@ class Rehearsal:
 
     Attributes:
         plan: The pipeline, as the script declares it now.
-        spark: The session.
         history: All batches of the pipeline in its target.
         commits: The commits to rehearse, oldest first.
         keys: The columns that pair rows, if the mode has no keys of its own.
@@ -106,9 +105,6 @@ class Rehearsal:
         """The index of the commit at which the rehearsal starts.
 
         If the mode only adds rows, at least one commit from there on must be readable. Otherwise all of them must be.
-
-        Raises:
-            InputError: There is no such commit.
         """
         readable = {rerun.owner for rerun in batches} - self.unread.keys()
         appends = self._attempt(first, batches).appends
@@ -123,7 +119,6 @@ class Rehearsal:
         raise self._nothing_readable(self.unread)
 
     def _nothing_readable(self, unread: Mapping[int, str]) -> InputError:
-        """The error if no commit can be read again, with the reasons."""
         why = "; ".join(dict.fromkeys(unread.values())) or "its commits have expired"
         return InputError(
             f"none of these commits of {self.plan.pipeline} can be read again: {why}.",
@@ -167,11 +162,7 @@ class Rehearsal:
         )
 
     def _keys(self, columns: Sequence[str]) -> list[str]:
-        """The columns that pair rows.
-
-        Raises:
-            InputError: A column of --key is not compared.
-        """
+        """The columns that pair rows; empty without keys, or if a key of the mode is not compared."""
         mode = self.plan.write.mode
         known = {name.lower(): name for name in columns}
         mode_keys = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.added_columns else [])]
@@ -317,7 +308,6 @@ def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends:
 
     Args:
         others: The commits since the first one that is rehearsed.
-        names: The names of the pipeline.
         appends: Whether the pipeline appends, so that only removed rows matter.
     """
     relevant = [commit for commit in others if commit.removed or not appends]

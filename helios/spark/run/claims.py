@@ -24,8 +24,6 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
     old snapshot, by which a rollback of the target is detected.
 
     Args:
-        plan: The pipeline.
-        identity: The identity of the checkpoint.
         old: The pipeline's record until now; None if it had no record.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
     """
@@ -44,10 +42,6 @@ def write_claim(
     """Makes the claim the record of a new checkpoint; adds to the record of an older one what it lacks.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
-        ledger: Its ledger in the target.
-        identity: The identity of the checkpoint.
         claim: The record from `first_claim`.
         old: The pipeline's record until now; None if it had no record.
     """

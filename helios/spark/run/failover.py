@@ -26,7 +26,6 @@ class ReplicaChoice:
 
     Args:
         plan: The pipeline, with its catalogs as declared.
-        spark: The session of the run.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession) -> None:

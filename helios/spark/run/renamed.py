@@ -20,11 +20,7 @@ from helios.spark.sinks.rollbacks import rename_replay
 
 
 def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
-    """Moves a checkpoint to another location.
-
-    Raises:
-        LeaseError: A driver is alive on the checkpoint.
-    """
+    """Moves a checkpoint to another location. Raises LeaseError if a driver is alive on it."""
     lease = Lease(old)
     lease.acquire()
     lease.release()
@@ -58,11 +54,7 @@ def rename_in_tables(
     """Renames a pipeline in its tables: in the records of replays, in its audit branch, and in its rejected rows.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
-        table: Its target.
-        was: Its former name.
-        former_quarantines: Those that earlier scripts named.
+        former_quarantines: The quarantine tables that earlier scripts named.
     """
     current = plan.write.quarantine
     rejected = [*([current] if current is not None else []), *former_quarantines]

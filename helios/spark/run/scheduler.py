@@ -94,7 +94,6 @@ class Runner:
             return True
         if reader.plan.streaming and not self.once:
             return writer.state == "running"
-        # A bounded read waits for the complete table. The table of a writer that never ends is never complete.
         endless = writer.plan.streaming and not self.once
         return endless and writer.state == "running" and (writer.batches > 0 or bool(writer.plan.write.exists))
 

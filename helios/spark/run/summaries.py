@@ -10,7 +10,6 @@ from helios.spark.maintenance.upkeep import Upkeep
 
 
 def summary(upkeep: Upkeep) -> str:
-    """A one-line summary of one maintenance task."""
     done: Any = upkeep.done
     return SUMMARIES[upkeep.kind](done)
 
@@ -27,4 +26,3 @@ SUMMARIES: dict[str, Callable[[Any], str]] = {
     ),
     "orphans": lambda done: f"deleted {counted(len(done.files), 'orphan file')}",
 }
-"""The summary of each kind of maintenance."""

@@ -41,8 +41,6 @@ class Ledger:
     """Reads and writes the record of one pipeline in one target table, and commits batches with it.
 
     Args:
-        table: Iceberg's `org.apache.iceberg.Table`.
-        pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
@@ -160,11 +158,7 @@ class Ledger:
         return Commit(snapshot=record.snapshot if record.batch == batch.number else None, already_committed=True)
 
     def refuse_rollback(self, record: Record | None) -> None:
-        """Raises if the target no longer holds the last batch, or if nothing proves that it does.
-
-        Raises:
-            LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
-        """
+        """Raises LedgerError if the target no longer holds the last batch, or if nothing proves that it does."""
         missing = self.branch is not None and not self.table.refs().containsKey(self.branch)
         # A missing branch will be created from main.
         self.guard.refuse(record, self.table.currentSnapshot() if missing else self.head())
@@ -195,10 +189,7 @@ class Ledger:
         """Commits a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
-            spark: The session of the batch.
             write: Writes the batch into a transaction on the table; called again for each retry.
-            batch: The batch.
-            options: How the batch is committed.
 
         Returns:
             The commit; None if the batch changes nothing.
@@ -235,10 +226,6 @@ class Ledger:
         """One attempt of `commit`.
 
         Args:
-            spark: The session of the batch.
-            write: Writes the batch into a transaction.
-            batch: The batch.
-            options: How it is committed.
             retries: The remaining retries. A conflict over metadata alone is retried in this call, with the same files.
             recorded: Whether to write the record; False if the batch is staged for an audit.
         """
@@ -276,11 +263,7 @@ class Ledger:
     def _conflict(
         self, error: Py4JJavaError, batch: Batch, options: CommitOptions, seen: JavaSnapshot | None, seconds: float
     ) -> Conflict:
-        """A conflict that may be retried.
-
-        Raises:
-            RunError: The batch would overwrite unseen rows.
-        """
+        """A conflict that may be retried. Raises RunError if the batch would overwrite unseen rows."""
         if not options.retries_conflicts and not self.only_compacted(seen):
             raise self.unseen_error(batch.number, java_message(error)) from error
         return Conflict(error, seconds)

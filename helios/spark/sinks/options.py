@@ -24,9 +24,6 @@ class Commit:
         files: The data files added; 0 if `already_committed`.
         bytes: The size of those files.
         already_committed: Whether the batch was already committed, so that it was not written again.
-        retries: The number of commit retries.
-        write_seconds: The seconds that writing the files took.
-        commit_seconds: The seconds that the commit took.
         note: A note for the user; empty for none.
     """
 
@@ -43,12 +40,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Conflict:
-    """An attempt that conflicted with another writer.
-
-    Attributes:
-        error: Iceberg's error; None if there was none.
-        write_seconds: The seconds that writing the files took.
-    """
+    """An attempt that conflicted with another writer. `error` is Iceberg's error; None if there was none."""
 
     error: Py4JJavaError | None
     write_seconds: float
@@ -62,7 +54,6 @@ class CommitOptions:
         stamps: Further entries of the snapshot summary, such as the user's.
         sources: The sources as JSON values, with `kind`, `name` and `uuid`.
         properties: Table properties for the writer; they override the table's own.
-        retry: The retry policy.
         commits_empty: Whether a batch that changes no file is committed, so that it is counted.
         exclusive: Whether any change by other writers since the look-up is a conflict; Spark itself may miss some.
         retries_conflicts: Whether a conflict with another writer is retried; False if a retry would erase unseen rows.

@@ -22,9 +22,7 @@ def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, bra
     """The record of a pipeline from the stamps of its newest stamped snapshot; None if there is none.
 
     Args:
-        table: The table.
         head: The newest snapshot of the branch; None for an empty branch.
-        pipeline: The pipeline.
         branch: The branch; None for main.
     """
     if any(pipeline in record.formerly and record.branch == branch for record in known_records(table).values()):

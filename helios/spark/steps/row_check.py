@@ -14,9 +14,7 @@ def check_rows(df: DataFrame, met: Column, message: Column) -> DataFrame:
     join could then drop a row before it is checked. Spark moves no filter across a nondeterministic condition.
 
     Args:
-        df: The rows.
         met: True if a row meets the condition; never null.
-        message: The message of the error for a row that does not meet it.
     """
     always_true = F.spark_partition_id() >= 0  # Spark regards this as nondeterministic
     return df.where(F.when(met, always_true).otherwise(F.raise_error(message).cast("boolean")))

@@ -25,7 +25,6 @@ class AsOfSide:
     """The right side of an as-of join.
 
     Attributes:
-        current: Its current rows.
         past: The earlier states of its source; None if only its columns are needed.
         at_snapshot: Returns its rows at a snapshot, after its steps.
         stateful: Whether the pipeline runs as one stateful stream, which Spark plans only once.

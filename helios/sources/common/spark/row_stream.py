@@ -59,11 +59,7 @@ class SpannedSource(FollowedSource, Protocol):
 
 
 class RowStream(SourceOffsets[SpannedSource]):
-    """A followed source whose spans are DataFrames, as Spark's stream.
-
-    Args:
-        source: The followed source.
-    """
+    """A followed source whose spans are DataFrames, as Spark's stream."""
 
     def __init__(self, source: SpannedSource) -> None:
         super().__init__(source)

@@ -49,7 +49,7 @@ MAGIC = {
 """The formats of files, by their first bytes; PARE begins a parquet file with an encrypted footer."""
 
 CONTROLS = frozenset(range(9)) | frozenset(range(14, 32))
-"""The bytes that no text has. A csv may begin with a column whose name begins with ORC or PARE."""
+"""The bytes that no text has. Without them, a csv that begins with a name such as ORCHARD is not taken for ORC."""
 
 NANOS = "TIMESTAMP(NANOS,"
 """The text in a footer with which the type of a nanosecond timestamp begins; `true)` follows if it is in UTC."""
@@ -81,7 +81,6 @@ class FileColumns:
     """The columns of a file, or the reason why it cannot be read.
 
     Attributes:
-        file: The file.
         columns: The columns in the order of the file, of the type `void` if the format stores no types; None if the
             file is empty or cannot be read.
         nanos: The names of the columns with nanosecond timestamps.
@@ -151,11 +150,7 @@ class _Inspector:
         return FileColumns(file, self._text(file, path))
 
     def _check_magic(self, file: File, path: JavaPath) -> None:
-        """Checks the first bytes of a file.
-
-        Raises:
-            Unreadable: The file has another format than the source, or not the compression that its name says.
-        """
+        """Refuses a file of another format than the source, or without the compression that its name says."""
         stream = path.getFileSystem(self._conf).open(path)
         try:
             first = bytes(stream.readNBytes(32))
@@ -229,7 +224,7 @@ class _Inspector:
         raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{fix}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The columns of a csv header, or no columns for other text; None if the file is empty.
+        """The columns of a csv header, `value` for a text file, or else none; None if the file is empty.
 
         A compressed file is opened, since its size does not show whether its text is empty.
         """
@@ -286,11 +281,7 @@ class _Inspector:
 
 
 def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
-    """The nanosecond timestamps of a footer, which Spark reads as bigint, with their types, by name.
-
-    Raises:
-        Unreadable: Such a timestamp lies inside another column.
-    """
+    """The nanosecond timestamps of a footer, which Spark reads as bigint, with their types, by name."""
     if NANOS not in str(message.toString()):
         return {}
     nanos: dict[str, DataType] = {}
@@ -311,7 +302,6 @@ def _duplicate(columns: StructType) -> str | None:
 
 
 def unreadable_files_error(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
-    """The error for files that cannot be read."""
     others = f" {len(bad) - 1} more cannot be read." if len(bad) > 1 else ""
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",

@@ -83,7 +83,6 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
     """Lists all files under a path, at any depth, without hidden and temporary files.
 
     Args:
-        spark: The session.
         path: A file, a folder or a glob. A path that exists is never taken as a glob.
 
     Returns:
@@ -116,11 +115,7 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
 
 
 def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
-    """Refuses the folder of a table, since only the table's log says which files and rows belong to it.
-
-    Raises:
-        InputError: The folder is a table of Delta Lake or Hudi.
-    """
+    """Refuses the folder of another table format, since only a table's log says which files and rows belong to it."""
     if path in _NO_TABLES:
         return
     for log, kind in TABLE_LOGS.items():
@@ -184,11 +179,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
     """Refuses a symbolic link that leads nowhere or in a circle.
 
     Args:
-        path: The link.
         around: The real paths of the folder of the link, and of the folders whose links lead there.
-
-    Raises:
-        InputError: The target of the link does not exist, or is a folder that contains the link.
     """
     try:
         target = os.path.realpath(path, strict=True)

@@ -68,15 +68,7 @@ def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
 
 
 def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns of csv files as Spark infers them from all rows, except numbers that would change a text.
-
-    A column with such a text becomes a string column.
-
-    Args:
-        context: The context that the sources of the run share.
-        source: The source.
-        files: The files.
-    """
+    """The columns that Spark infers from all rows; a column is a string if a number would change one of its texts."""
     options = {"inferSchema": "true", **source.reader_options(), **SKIP_NO_FILE}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema

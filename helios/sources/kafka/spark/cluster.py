@@ -92,10 +92,9 @@ def _quoted(text: str) -> str:
 
 
 class Cluster:
-    """The Kafka cluster of a source.
+    """The Kafka cluster of a source. If it does not answer, or refuses a request, the methods raise RunError.
 
     Args:
-        source: The source.
         label: The name of the source in errors; by default its label.
     """
 
@@ -107,22 +106,14 @@ class Cluster:
     # topics
 
     def topics(self) -> list[str]:
-        """The topics that the source names, or that its pattern matches now.
-
-        Raises:
-            RunError: The cluster does not answer, or refuses the request.
-        """
+        """The topics that the source names, or that its pattern matches now."""
         if self._source.pattern is None:
             return list(self._source.topics)
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """The current logs of the topics that exist.
-
-        Raises:
-            RunError: The cluster does not answer, or refuses the request.
-        """
+        """The current logs of the topics that exist."""
         described = {name: description for name in names if (description := self._described(name)) is not None}
         parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
@@ -172,9 +163,6 @@ class Cluster:
 
         Args:
             wanted: An `org.apache.kafka.clients.admin.OffsetSpec` for each topic and partition.
-
-        Raises:
-            RunError: The cluster does not answer, or refuses the request.
         """
         jvm = classes()
         level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self._source.level.upper())
@@ -209,11 +197,7 @@ class Cluster:
     # ages
 
     def oldest(self, ranges: Sequence[Range]) -> int | None:
-        """The smallest timestamp of the first records of ranges, in milliseconds; None if no record could be read.
-
-        Raises:
-            RunError: The cluster does not answer, or refuses the request.
-        """
+        """The smallest timestamp of the first records of ranges, in milliseconds; None if no record could be read."""
         jvm = classes()
         pending = {(part.topic, part.partition): _partition(part.topic, part.partition) for part in ranges}
         if not pending:
