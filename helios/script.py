@@ -33,7 +33,6 @@ class Script:
     """A loaded script.
 
     Attributes:
-        path: The file.
         pipelines: The pipelines by variable name; an item of a list or dict is `name[0]` or `name[key]`.
         catalogs: The catalogs among the module's variables, by catalog name.
         module: The module, whose functions are shipped to executors.
@@ -85,7 +84,6 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
     """Runs a script's top level and collects its pipelines and catalogs.
 
     Args:
-        path: The script.
         values: The values of `--set`, for `helios.param`.
 
     Raises:
@@ -119,7 +117,6 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
 
 
 def _load_yaml(file: Path) -> ModuleType:
-    """A module with the values that a YAML file declares."""
     module = ModuleType(MODULE_NAME)
     module.__file__ = str(file.resolve())
     sys.modules[MODULE_NAME] = module
@@ -227,7 +224,6 @@ def _contains_line(node: ast.stmt, line: int | None) -> bool:
 
 
 def _assigned_names(node: ast.stmt) -> set[str]:
-    """The names that a statement of a script assigns."""
     names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         names.add(node.name)
@@ -279,10 +275,7 @@ ARGUMENTS_OF_OTHER_TOOLS = {
 def _argument_hint(owner: str | None, call: str, name: str) -> str:
     """A hint about an argument that a function does not have.
 
-    Args:
-        owner: The name of the method's class; None for a function, or if the error does not name it.
-        call: The name of the method or function.
-        name: The name of the argument.
+    `owner` is the name of the method's class; None for a function, or if the error does not name the class.
     """
     modules = [module for module in list(sys.modules) if module.startswith(DECLARATION_MODULES)]
     classes = [value for module in modules for value in _classes(module)]
@@ -327,11 +320,7 @@ def _pipelines_of(name: str, value: Any) -> list[tuple[str, Pipeline]]:
 
 
 def _refuse_unassigned(file: Path, values: Mapping[str, Any]) -> None:
-    """Refuses a script with a pipeline that is not assigned to a variable, since nothing would run that pipeline.
-
-    Raises:
-        ScriptError: There is such a pipeline.
-    """
+    """Raises `ScriptError` if a pipeline is not assigned to a variable, since nothing would run that pipeline."""
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Expr) and _is_pipeline(node.value, values):
             raise ScriptError(
@@ -385,11 +374,7 @@ def note_unrun_pipelines() -> None:
 
 
 def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
-    """Refuses a script that declares no pipeline but has a variable with an unfinished one: a stream, or only steps.
-
-    Raises:
-        ScriptError: A variable is a stream, or steps.
-    """
+    """Raises `ScriptError` if a script without pipelines has a variable with an unfinished one: a stream, or steps."""
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):
             description = "a stream without a sink" if isinstance(value, Flow) else "steps without a source and a sink"

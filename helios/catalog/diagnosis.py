@@ -261,10 +261,7 @@ DIAGNOSES = (
 
 
 def diagnose(error: BaseException) -> Diagnosis | None:
-    """The likely cause of a failure; None if it is unknown.
-
-    Args:
-        error: The failure. Its causes are searched too.
+    """The likely cause of a failure, whose causes are searched too; None if it is unknown.
 
     Examples:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name

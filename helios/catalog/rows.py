@@ -31,15 +31,8 @@ def bucket_problem(uri: SplitResult, storage: Storage | None) -> str | None:
 class Moved(NamedTuple):
     """A change of a table in its catalog: the catalog replaces the location of the table's metadata file.
 
-    Attributes:
-        namespace: The parts of the table's namespace.
-        table: The table's name.
-        before: The location of the old metadata file.
-        after: The location of the new metadata file.
-        snapshot: The current snapshot in the new metadata; -1 if there is none.
-        schema: The id of the current schema in the new metadata.
-        spec: The id of the current partition spec in the new metadata.
-        order: The id of the current sort order in the new metadata.
+    `before` and `after` are the locations of the old and of the new metadata file. The fields after them are the ids of
+    the current snapshot (-1 if there is none), schema, partition spec and sort order in the new metadata.
     """
 
     namespace: tuple[str, ...]
@@ -59,7 +52,6 @@ class CatalogRow(NamedTuple):
     """All that Helios knows about one type of catalog.
 
     Args:
-        keys: The settings.
         spark: The Spark conf, with keys relative to `spark.sql.catalog.NAME.`.
         pyiceberg: The PyIceberg properties.
         warehouse: The URI of the warehouse; None if the warehouse is temporary, or only the server knows it.
@@ -112,7 +104,6 @@ class StorageRow(NamedTuple):
     """All that Helios knows about one type of storage.
 
     Args:
-        keys: The settings.
         spark: The Spark conf, with keys relative to the catalog's prefix.
         pyiceberg: The PyIceberg properties.
         hadoop: The conf of Hadoop's file system for a bucket (or container@account), where checkpoints are kept.

@@ -66,7 +66,6 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
 
 
 def _row(commit: Commit) -> tuple[object, ...]:
-    """The row of a commit in the printed table."""
     return (
         commit.snapshot,
         f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",

@@ -175,7 +175,6 @@ def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
     """The number of rows of a snapshot: the rows of its data files minus the deleted ones; "~" marks an estimate.
 
     Args:
-        summary: The summary of the snapshot.
         exact: Whether the count of deleted rows is exact. It is in format v3, which counts each deleted row once, and
             only in data files that still exist.
 

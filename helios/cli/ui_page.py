@@ -62,10 +62,8 @@ class Page:
         """Shows the plans when the run begins.
 
         Args:
-            plans: The plans of the pipelines that run.
             refused: The pipelines with problems, which do not run.
             stop: Asks the run to end after its running batches.
-            say: Shows a message to the user.
         """
         from helios.ui.lake import Lake
 

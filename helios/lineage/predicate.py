@@ -34,7 +34,6 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
 
     Args:
         text: Comparisons of columns with values, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT.
-        schema: The table's schema.
         table: The name of the table, for messages.
 
     Raises:
@@ -73,12 +72,10 @@ def _pyiceberg_token(token: re.Match[str]) -> str:
 
 
 def columns_of(condition: BooleanExpression) -> list[str]:
-    """The columns of a condition."""
     return list(dict.fromkeys(str(comparison.term.name) for comparison in _comparisons(condition)))
 
 
 def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
-    """The comparisons of a condition."""
     from pyiceberg.expressions import And, Not, Or, UnboundPredicate
 
     if isinstance(condition, (And, Or)):

@@ -64,13 +64,11 @@ class Node:
     """A snapshot, with the properties that determine the origin of its rows.
 
     Attributes:
-        id: The snapshot's id.
         sequence: The sequence number; 0 in format v1.
         operation: append, overwrite, delete or replace.
         drops_files: Whether the snapshot removed data files.
         has_lineage: Whether the snapshot was written in format v3, in which rows have a lineage.
         moves_no_rows: Whether the commit is an overwrite by Helios: no row in its new files comes from an older file.
-        first: Whether the snapshot is the table's first.
     """
 
     id: int
@@ -105,8 +103,6 @@ class Walk:
     Args:
         known: The retained snapshots, by id.
         main: The retained snapshots of main, oldest first.
-        manifests: The files of the snapshots.
-        rows: The rows of the files.
         past: Looks up an expired snapshot by its sequence number; None if no metadata file has it.
 
     Attributes:
@@ -175,7 +171,7 @@ class Walk:
         return Origin((node.id,))
 
     def _by_file(self, entry: Entry) -> Origin:
-        """The commit that added the file of a row."""
+        """The commit that added the file of a row; unknown if the commit may have moved the row into the file."""
         node = self._known.get(entry.snapshot) or (self._past(entry.file_sequence) if entry.file_sequence else None)
         if node is None:
             return Origin(unknown=f"snapshot {entry.snapshot}, which added the row's file, has expired")
@@ -264,10 +260,8 @@ class Walk:
 def _shared_origin(versions: Sequence[Version], node: Node, count: int) -> Origin:
     """The origin of equal rows that were moved together.
 
-    Args:
-        versions: The versions before the move.
-        node: The snapshot that moved them.
-        count: The number of equal new rows; more than `versions` if the snapshot has also written some.
+    `count` is the number of equal new rows: more than `versions`, those before the move, if the snapshot has also
+    written some.
     """
     origins = {version.origin for version in versions}
     also_written = count > len(versions) and node.operation != REPLACE

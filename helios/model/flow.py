@@ -352,7 +352,6 @@ class Pipelines(NotebookView, tuple[Pipeline, ...]):
 
 
 def as_step(step: Step) -> Transform:
-    """A transform of one step."""
     return Transform(steps=(step,))
 
 

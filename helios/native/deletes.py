@@ -18,14 +18,9 @@ MAGIC = bytes.fromhex("d1d33964")
 
 
 def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions of a data file's deleted rows.
+    """Reads the positions of a data file's deleted rows; raises `NotNative` if a deletion vector is damaged.
 
-    Args:
-        file: The data file.
-        store: PyIceberg's properties of the object store.
-
-    Raises:
-        NotNative: A deletion vector is damaged.
+    `store` has PyIceberg's properties of the object store.
     """
     from pyroaring import BitMap64
 
@@ -48,11 +43,7 @@ def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
 
 
 def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions in a deletion vector of a Puffin file.
-
-    Raises:
-        NotNative: The vector is damaged.
-    """
+    """Reads the positions in a deletion vector of a Puffin file; raises `NotNative` if it is damaged."""
     with opened(path, store) as file:
         file.seek(offset)
         blob = file.read(size)
@@ -62,11 +53,7 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
 
 
 def parsed(blob: bytes) -> BitMap64:
-    """Parses the positions in a deletion vector, from its bytes in the file.
-
-    Raises:
-        NotNative: The vector is damaged.
-    """
+    """Parses the positions in a deletion vector, from its bytes in the file; raises `NotNative` if it is damaged."""
     from pyroaring import BitMap64
 
     length = int.from_bytes(blob[:4], "big")

@@ -73,13 +73,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changed:
-    """The last run's plan and the differences from it.
-
-    Attributes:
-        kept: The last run's plan.
-        changes: The differences.
-        unseen: The texts of steps whose Python code is not compared.
-    """
+    """The last run's plan and the differences from it; `unseen` has the texts of steps whose code is not compared."""
 
     kept: KeptPlan
     changes: tuple[Change, ...]
@@ -87,11 +81,7 @@ class Changed:
 
 
 def changed(plan: Plan) -> Changed | None:
-    """The last run's plan and the differences from it; None if no run has stored a plan that can be read.
-
-    Args:
-        plan: The plan of the next run.
-    """
+    """Compares the plan of the next run with that of the last; None if no run has stored a plan that can be read."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
@@ -231,12 +221,7 @@ def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, An
 
 
 def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a source that the script decides, as texts.
-
-    Args:
-        source: The source in one plan.
-        other: The same source in the plan that is compared with it.
-    """
+    """The settings of a source that the script decides, as texts; `other` is the same source in the other plan."""
     undecided: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
     table_existed = [plan_source.get("uuid") is not None for plan_source in (source, other)]
     if any(table_existed) and not all(table_existed):  # the table was created between the two plans
@@ -253,10 +238,7 @@ def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[st
 def _column_changes(before: Any, after: Any, table_changes: Sequence[str]) -> Iterator[Change]:
     """Yields the change of columns: added, removed, or of another type; nothing if they are known only at run.
 
-    Args:
-        before: The columns of the last run.
-        after: The columns of the next run.
-        table_changes: The changes that the next run makes to the table, as text.
+    `table_changes` are the changes that the next run makes to the table, as text.
     """
     if before is None or after is None:
         return

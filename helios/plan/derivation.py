@@ -70,11 +70,7 @@ class Derivation:
 
 
 def derivation_of(plan: Mapping[str, Any], columns: Iterable[str]) -> Derivation:
-    """How some columns of a plan's target are computed.
-
-    Args:
-        plan: The plan, as JSON values.
-        columns: The columns.
+    """How some columns of a plan's target are computed; the plan has the form of JSON.
 
     Examples:
         >>> steps = ["with_columns(at=ts + interval 1 hour, v=id * 2)", "where(id > 1)", "with_columns(day=date(at))"]
@@ -172,13 +168,7 @@ def _why_join_differs(
 
 
 def why_values_may_differ(kept: Iterable[Mapping[str, Any]], now: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Why a plan may compute other values for some columns of a row than the plans that wrote it; empty if it cannot.
-
-    Args:
-        kept: The plans that wrote rows, as JSON values.
-        now: The present plan, as JSON values.
-        columns: The columns.
-    """
+    """Why a plan may compute other values for some columns of a row than the plans that wrote it; empty if not."""
     present = derivation_of(now, columns)
     for plan in kept:
         before = derivation_of(plan, columns)

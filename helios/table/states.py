@@ -34,8 +34,7 @@ class State:
     """A state of a table.
 
     Attributes:
-        table: The table.
-        snapshot: The snapshot; None for the state before the first commit.
+        snapshot: None for the state before the first commit.
         schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
         text: The name of the state in messages.
         branch: Whether it is the head of a branch other than main.
@@ -60,8 +59,6 @@ class RowDiff:
         added: How many rows only the later state has; each duplicate counts.
         removed: How many rows only the earlier state has.
         changed: How many rows have other values under the same key.
-        sample_added: Some of the added rows.
-        sample_removed: Some of the removed rows.
         sample_changed: Some of the changed rows, each before and after the change.
         files: How many data files were read.
     """
@@ -83,11 +80,7 @@ class RowDiff:
 
 
 def state_at(table: Table, point: Point | None) -> State:
-    """The state of a table at an id, a time, a branch or a tag; by default the current state of main.
-
-    Raises:
-        NotFound: There is no such snapshot, time, branch or tag.
-    """
+    """The state of a table at an id, time, branch or tag, by default that of main now; `NotFound` if there is none."""
     if point is None or point == MAIN:
         current = table.current_snapshot()
         return State(table, current.id if current else None, table.iceberg.schema(), MAIN)
@@ -139,8 +132,6 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
     They are empty if none are named or declared, or if the states cannot be compared by the declared ones.
 
     Args:
-        before: The earlier state.
-        after: The later state.
         given: The columns that the user names. If empty, the table's identifier fields are used, or else the keys by
             which all pipelines of the table upsert.
 

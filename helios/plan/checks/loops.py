@@ -21,10 +21,7 @@ GENERATING = re.compile(
 def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePlan) -> list[HeliosError]:
     """The problem of a pipeline that follows its own target, unless a filter or a step may drop the appended rows.
 
-    Args:
-        pipeline: The pipeline.
-        reads: The sources, in the order of the pipeline's flows.
-        write: The target.
+    `reads` has the order of the pipeline's flows.
     """
     sink = write.sink
     outer, *inner = flows(pipeline.stream)

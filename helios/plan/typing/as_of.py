@@ -32,14 +32,7 @@ class AsOfRead(Enum):
 
 
 def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Schema | None) -> list[HeliosError]:
-    """The problems of a step if it is a join by event time.
-
-    Args:
-        step: The step.
-        flow: The flow with the step.
-        left: The columns before the step; None if they are known only at run.
-        right: The columns of the right side.
-    """
+    """The problems of a step if it is a join by event time; `left` and `right` are None if known only at run."""
     if not isinstance(step, Join):
         return []
     if step.as_of is not None:
@@ -105,7 +98,6 @@ def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[Helio
 
 
 def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
-    """Yields the problems of the right side of a join as of a time."""
     if is_streaming(step.other):
         yield DeclarationError(
             f"{short_text(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",

@@ -79,13 +79,7 @@ class UnknownFunction(UnparsedExpression):
 
 
 def unknown_functions(node: Node, named: str, where: Origin | None) -> list[UnknownFunction]:
-    """A problem for each function in an expression that neither Spark nor sqlglot knows.
-
-    Args:
-        node: The expression.
-        named: The name of the expression in messages.
-        where: The line to blame.
-    """
+    """A problem for each function in an expression that neither Spark nor sqlglot knows."""
     from sqlglot import exp
 
     problems: dict[str, UnknownFunction] = {}

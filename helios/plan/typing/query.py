@@ -20,13 +20,7 @@ _PLAIN_TABLE = ("this", "db", "catalog", "alias")
 
 
 def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
-    """The output columns of a query, None if they are known only at run time, and its problems.
-
-    Args:
-        text: One query that reads from `input`.
-        schema: The columns of `input`.
-        where: The line to blame.
-    """
+    """The columns of a query over `input`, None if they are known only at run time, and its problems."""
     named = label("sql", text)
     try:
         node = _parse(text, named, where)

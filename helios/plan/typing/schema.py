@@ -100,7 +100,6 @@ def from_ddl(text: str, where: Origin | None = None) -> Schema:
 
     Args:
         text: Such as "id bigint NOT NULL, `my col` decimal(10,2), s struct<a:int>".
-        where: The line to blame.
 
     Raises:
         DeclarationError: An unknown type, a column without a type, or invalid DDL.

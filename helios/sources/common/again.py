@@ -35,11 +35,7 @@ class Again:
 
 
 def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    """Returns True if a row has the values of a key. The names of columns match without regard to case.
-
-    Args:
-        payload: The row, as it was read from a file or from JSON.
-        key: The values of the key, by column.
+    """Returns True if a row, as read from a file or JSON, has the values of a key; names match without regard to case.
 
     Examples:
         >>> has({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})

@@ -28,8 +28,6 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     """Looks up the rows with a given key that a batch has read from a folder.
 
     Args:
-        span: The span of the batch.
-        key: The values of the key, by column.
         declared: The source as its plan shows it.
         view: The tables and warehouses of the configuration; a warehouse has the properties of its storage.
     """

@@ -175,15 +175,7 @@ NANOS = re.compile(r"S{7}|n|N")
 
 
 def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
-    """Refuses options that, alone or together, would lose data silently.
-
-    Args:
-        options: The options of a source, defaults included.
-        where: The line of the script that sets the options.
-
-    Raises:
-        DeclarationError: An option would lose data.
-    """
+    """Raises `DeclarationError` for options, defaults included, that alone or together would lose data silently."""
     handling = options.get("unescapedQuoteHandling", QUOTE_HANDLINGS[0])
     if handling.upper() not in QUOTE_HANDLINGS:
         raise DeclarationError(
@@ -216,16 +208,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
 
 def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
-    """Refuses a policy for undeclared columns if no columns are declared.
-
-    Args:
-        path: The path of the source.
-        schema: The declared columns; None if none are declared.
-        policies: For each policy, whether it is set.
-
-    Raises:
-        DeclarationError: A policy is set without a schema.
-    """
+    """Raises `DeclarationError` if a policy for undeclared columns is set (True), but no columns are declared."""
     policy = next((name for name, is_set in policies.items() if is_set), None)
     if schema is None and policy is not None:
         raise DeclarationError(
@@ -236,16 +219,12 @@ def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool
 
 
 def refuse_timestamps(path: str, format: str, unit: str) -> None:
-    """Refuses a unit of timestamps if the files cannot have timestamps as numbers.
+    """Refuses an unknown unit of timestamps, and any but "s" if the files cannot have timestamps as numbers.
 
-    Args:
-        path: The path of the source.
-        format: The format of the files. Empty if no columns are declared, or if an option says how timestamps are
-            written.
-        unit: The unit.
+    `format` is empty if no columns are declared, or if an option says how timestamps are written.
 
     Raises:
-        DeclarationError: The unit is unknown, or the files cannot have timestamps as numbers.
+        DeclarationError: The unit is refused.
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(

@@ -80,13 +80,7 @@ def latest(registry: Registry, subject: str, where: Origin) -> RegisteredSchema:
 
 
 def get_json(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
-    """The JSON answer of the registry to a GET request.
-
-    Args:
-        registry: The registry.
-        path: The path of the request.
-        where: The line that declares the registry.
-        subject: The subject, for errors.
+    """The JSON answer of the registry to a GET request; `subject` is for messages.
 
     Raises:
         NotFound: The registry does not know the subject.

@@ -104,10 +104,7 @@ class Counts:
 class Receiver:
     """Takes the deliveries of one endpoint into its segments.
 
-    Args:
-        endpoint: The endpoint.
-        segments: The segments of the endpoint.
-        log: Receives a line when the disk fails, and a line when deliveries are accepted again.
+    `log` receives a line when the disk fails, and a line when deliveries are accepted again.
     """
 
     def __init__(self, endpoint: Endpoint, segments: Segments, log: Callable[[str], None] = lambda line: None) -> None:
@@ -329,11 +326,7 @@ def _cause_of(error: OSError) -> str:
 
 
 def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
-    """The HTTP application of several receivers, with `/healthz`.
-
-    Args:
-        receivers: The receivers by path; the application sees later changes of the mapping.
-    """
+    """The HTTP application of receivers by path, with `/healthz`; it sees later changes of the mapping."""
     started_at = time.monotonic()
 
     async def deliver(request: Request) -> Response:

@@ -23,7 +23,6 @@ def receiving(
     """Receives the deliveries of sources in threads of this process.
 
     Args:
-        sources: The sources.
         log: Receives a line when deliveries cannot be stored, and a line when they can be stored again.
         alone: Whether it is an error if another process already receives the deliveries of a source. Otherwise the
             source is left to that process.

@@ -47,7 +47,6 @@ def fits(value: Any, kind: SparkType, extras: bool = False) -> bool:
 
     Args:
         value: The value, with fractions as `Real`.
-        kind: The type.
         extras: Whether a struct may have fields that its type lacks.
 
     Examples:
@@ -74,7 +73,7 @@ def preview(value: Any) -> str:
 
 
 def has_excess_digits(value: Any, kind: SparkType) -> bool:
-    """Returns True if a text would be a timestamp if its fraction had only six digits.
+    """Returns True if a text is no valid timestamp, but becomes one when its fraction is cut to six digits.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type

@@ -35,11 +35,7 @@ CAST_ERROR = re.compile(r"CAST_INVALID_INPUT.*?The value '(?P<value>[^']*)' of t
 
 
 def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where: str) -> None:
-    """Rejects a filter that Iceberg cannot evaluate.
-
-    Raises:
-        InputError: Iceberg cannot delete rows by it.
-    """
+    """Raises `InputError` for a filter by which Iceberg cannot delete rows."""
     if not filters.convertible(spark, table, name.sql, where):
         raise InputError(
             f"--where ({where}): Iceberg cannot replace the rows of {name.text} by it.",
@@ -52,7 +48,7 @@ def cast_error(error: Exception, where: str) -> InputError | None:
     """The error to raise if Spark failed because a value of the filter cannot be cast; None for any other failure."""
     match = CAST_ERROR.search(str(error))
     if match is None or not re.search(f"(['\"]){re.escape(match['value'])}\\1", where):
-        return None  # a cast of the script failed
+        return None  # another failure, such as a cast of the script
     return InputError(
         f"--where ({where}): '{match['value']}' is not of type {match['type'].lower()}.",
         fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",
@@ -65,13 +61,11 @@ class Edges:
 
     Attributes:
         plan: The pipeline, compiled from the current script.
-        spark: The session.
         table: Iceberg's table object of the target.
         target: The rows of the target, and their writers.
         checkpoints: The checkpoints that keep plans: that of the pipeline, and that of its backfills.
         own: The names under which the pipeline, its replays and its backfills commit.
-        where: The filter.
-        columns: The columns that the filter names.
+        columns: The columns that the filter `where` names.
         cut: The column by which the filter is cut into slices; None without a cut.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         trusted: Whether the user has confirmed, with --rows-stay, that no row crosses an edge.
@@ -98,8 +92,6 @@ class Edges:
 
         Args:
             rows: All rows that the current script produces from what the pipeline read, as the target stores them.
-            live_position: How far the pipeline has read.
-            head: The target's current snapshot.
 
         Raises:
             InputError: Rows may have moved, and there are rows outside of the filter.
@@ -138,11 +130,7 @@ class Edges:
             self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
 
     def refuse_newer(self, live_position: LivePosition) -> None:
-        """Rejects batches that were committed since the backfill began, if their rows could cross an edge.
-
-        Raises:
-            InputError: There are such batches.
-        """
+        """Raises `InputError` if rows of batches that were committed since the backfill began could cross an edge."""
         if not self.bars_batches or live_position.batch == self.batch_at_start or self._runs_same_steps(live_position):
             return
         raise InputError(

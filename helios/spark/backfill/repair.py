@@ -52,11 +52,7 @@ MANY = 25
 
 
 class SliceRepairer(Protocol):
-    """Repairs the slices of a backfill.
-
-    Attributes:
-        table: The name of the target.
-    """
+    """Repairs the slices of a backfill of the target `table`."""
 
     @property
     def table(self) -> str: ...
@@ -75,9 +71,6 @@ def repair_slice(
     """Replaces the rows of a slice in one commit, and tries again if another writer has committed into it.
 
     Args:
-        repair: Repairs the slices.
-        number: The number of the slice.
-        slice: The slice.
         note: Called with a line after each attempt without success.
         stopping: Returns True to end without another attempt.
 
@@ -126,8 +119,6 @@ class FilterRepair:
     """Repairs the slices of a filter, for a mode that only adds rows.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
         ledger: The ledger of the backfill.
         live: The pipeline, which may be running.
         recompute: Recomputes rows with the current script.
@@ -207,10 +198,7 @@ class FilterRepair:
     def _new_rows(self, live_position: LivePosition, ends: Ends, *, check_rejects: bool = False) -> DataFrame | None:
         """The rows between two positions; None for no input.
 
-        Args:
-            live_position: The position after which they begin.
-            ends: The position at which they end.
-            check_rejects: Whether to raise if the script rejects rows that the quarantine does not have.
+        With `check_rejects`, it raises an error if the script rejects rows that the quarantine does not have.
         """
         built = self.recompute.rows(live_position.ends, ends) if live_position.ends != ends else None
         if built is None:

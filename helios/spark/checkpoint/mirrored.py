@@ -59,22 +59,14 @@ class Mirrored:
 
 
 class MirroredTables:
-    """The tables of a mirror, by their names.
-
-    Args:
-        checkpoint: The pipeline's checkpoint.
-    """
+    """The tables of a mirror, by their names."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._known: dict[str, Mirrored] | None = None
 
     def load(self) -> dict[str, Mirrored]:
-        """The tables that the file names.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
+        """The tables that the file names; raises `CheckpointError` if the file is damaged."""
         if self._known is None:
             text = self._checkpoint.files.read(FILE)
             try:
@@ -91,11 +83,7 @@ class MirroredTables:
             self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": entries}))
 
     def verify(self, tables: Mapping[str, object]) -> None:
-        """Refuses a checkpoint that does not name the database table of each mirrored table.
-
-        Raises:
-            CheckpointError: The database table of one of `tables` is unknown.
-        """
+        """Raises `CheckpointError` if the checkpoint does not name the database table of each of `tables`."""
         missing = next((name for name in tables if name not in self.load()), None)
         if missing is not None:
             raise self._error(f"does not say which table of the database {missing} mirrors")

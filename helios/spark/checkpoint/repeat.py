@@ -23,8 +23,7 @@ class Repeat:
     """The numbers of a repeated batch, by table.
 
     Args:
-        checkpoint: The pipeline's checkpoint.
-        steps: The fingerprint of its steps.
+        steps: The fingerprint of the pipeline's steps.
         requested: Whether the user requests a repeat of the inputs (`--again`).
     """
 

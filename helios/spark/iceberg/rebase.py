@@ -28,7 +28,7 @@ from helios.spark.jvm.types.java import JavaList
 from helios.spark.jvm.types.updates import JavaRowChange
 
 FEW_FILES = 32
-"""The maximum number of files that the driver reads, one after the other. Spark's tasks read more files faster."""
+"""The maximum number of files that the driver reads, one after the other. If there are more, Spark is faster."""
 SMALL_BYTES = 32 << 20
 """The maximum number of bytes that the driver reads."""
 
@@ -37,12 +37,9 @@ class Rebase:
     """Moves the row changes of a MERGE onto commits that contain no key of its batch.
 
     Args:
-        spark: The session of the batch.
-        table: Iceberg's table object.
         base: The snapshot that the MERGE has read.
         changes: The MERGE's row deltas, or its overwrites of files.
         narrow: Filters a DataFrame of the target for the rows whose key is in the batch.
-        keys: The batch's keys.
     """
 
     def __init__(
@@ -68,10 +65,9 @@ class Rebase:
     def onto(self, head: JavaSnapshot | None) -> bool:
         """Moves the row changes onto a head, if all commits up to it only append rows with other keys than the batch's.
 
-        Otherwise Iceberg will refuse the row changes, and the MERGE must run again.
-
         Returns:
-            True if the row changes were moved, so that Iceberg validates only commits after the head.
+            True if the row changes were moved: Iceberg then validates only commits after the head. False if there are
+            no new commits, or if Iceberg will refuse the row changes, so that the MERGE must run again.
         """
         if self._conflicts or head is None or head.snapshotId() == self._checked.snapshotId():
             return False

@@ -55,7 +55,6 @@ class Transaction:
     """The transaction of one batch, and the commands with which Spark writes into it.
 
     Args:
-        spark: The session of the batch.
         table: Iceberg's table object; the batch is written onto its current state.
         prepare: Called when a transaction begins; returns the function that stamps its operations and adds validators.
         branch: The branch that is read and written; None for main.
@@ -180,7 +179,6 @@ class Transaction:
 
         Args:
             command: The MERGE statement, in which the table is called `target` and the rows are called `batch`.
-            batch: The rows.
             scope: The rows that the MERGE can change. It reads only these, and the rest of each file that it rewrites.
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
@@ -252,7 +250,6 @@ class Transaction:
         """Adds a change of a table property to the commit.
 
         Args:
-            key: The name of the property.
             value: Returns the value of the property, given the sequence number of the batch's newest snapshot.
             snapshots: The snapshots of the batch, newest first.
         """

@@ -32,11 +32,7 @@ class Store:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, location: str) -> str:
-        """The name by which tasks open a file: its path on the local disk, or its URI.
-
-        Raises:
-            NotNative: Tasks cannot reach the file.
-        """
+        """The path on the local disk, or the URI, by which tasks open a file; raises `NotNative` if they cannot."""
         if location.startswith(("/", "file:")):
             return "/" + location.removeprefix("file:").lstrip("/")
         kind = kind_of(location)
@@ -52,11 +48,7 @@ class Store:
 
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
-    """The store of a table's files.
-
-    Raises:
-        NotNative: Tasks would not access the store as Spark does.
-    """
+    """The store of a table's files; raises `NotNative` if tasks would not access it as Spark does."""
     kind = kind_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()

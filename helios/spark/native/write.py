@@ -28,12 +28,7 @@ def try_write(
 ) -> bool:
     """Writes a batch with the columnar engine; returns False, with nothing written, if Spark must write the batch.
 
-    Args:
-        pending: The transaction.
-        native: The batch.
-        analyzed: The columns after the steps, according to Spark's analyzer.
-        stored: The columns of the table.
-        add: Adds data files to the transaction.
+    `analyzed` has the columns after the steps, according to Spark's analyzer; `stored` has those of the table.
     """
     try:
         native.check_columns(analyzed, stored)

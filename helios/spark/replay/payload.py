@@ -32,11 +32,7 @@ UNPARSED = "MALFORMED_RECORD_IN_PARSING"
 
 
 class Payloads:
-    """The payloads of one pipeline's quarantine.
-
-    Args:
-        plan: The pipeline, compiled from the current script.
-        spark: The session.
+    """The payloads of one pipeline's quarantine; `plan` is compiled from the current script.
 
     Raises:
         InputError: Spark refuses a step.
@@ -122,11 +118,7 @@ class Payloads:
         return self._by_step(rows, self._passing)
 
     def through(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Applies the remaining steps to passing rows; returns the rows for the target, and those that fail now.
-
-        Args:
-            rows: Quarantined rows that `passing` returned.
-        """
+        """Applies the later steps to rows of `passing`; returns the rows for the target, and those that fail now."""
         failed: list[DataFrame] = []
 
         def remaining_steps(part: DataFrame, index: int) -> DataFrame:
@@ -203,12 +195,7 @@ class Payloads:
         return iter(range(first, len(self.plan.reads)))
 
     def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
-        """A function that reads the other side of a join or union.
-
-        Args:
-            reads: The numbers of the sources that are read next.
-            empty: Whether the function returns only the columns, without rows.
-        """
+        """A function that reads the other side of a join or union, from the next of `reads`; no rows if `empty`."""
 
         def read(flow: Flow) -> DataFrame:
             return apply(current_rows(self._sources, next(reads)), flow.steps, Scope(read))
@@ -216,12 +203,7 @@ class Payloads:
         return (lambda flow: read(flow).limit(0)) if empty else read
 
     def _as_of_reader(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], AsOfSide]:
-        """A function that reads the other side of an as-of join.
-
-        Args:
-            reads: The numbers of the sources that are read next.
-            past: Whether the function also returns the earlier states of that side.
-        """
+        """A function that reads the other side of an as-of join, and with `past` the earlier states of that side."""
 
         def read_as_of(flow: Flow) -> AsOfSide:
             index = next(reads)

@@ -50,14 +50,11 @@ class Replayed:
     """The result of a replay.
 
     Attributes:
-        pipeline: The pipeline.
-        target: Its target.
-        quarantine: Its quarantine.
         taken: The number of rows that were removed from the quarantine.
         moved: The number of taken rows that now fail in another step, and were quarantined again.
         stayed: The number of rows that fail in the same step again, and stay in the quarantine.
         of_sources: The number of rows that a source rejected, which are not replayed.
-        waiting: The number of rows of a batch that the target lacks. They are not replayed: the next run repeats it.
+        waiting: The number of rows of an unfinished batch, which are not replayed: the next run repeats the batch.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
     """
@@ -83,7 +80,6 @@ class Replay:
 
     Args:
         plan: The pipeline, compiled from the current script.
-        spark: The session.
         step: Replays only rows whose step contains this text; the empty text means null keys and routes.
 
     Raises:
@@ -278,7 +274,7 @@ class Replay:
         return state
 
     def _rows(self, new: State) -> DataFrame | None:
-        """The pipeline's rows in the quarantine; None if there are none."""
+        """The pipeline's rows in the quarantine that may be replayed; None if there are none."""
         snapshot = new.position["sources"][0]["to"]
         if snapshot is None:
             return None

@@ -35,8 +35,6 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
     """Reads, stages and commits a batch exactly once: a batch that the target already has is not written again.
 
     Args:
-        job: The pipeline.
-        batch: The batch.
         emitted: The DataFrame that Spark's stream emits for the batch; None for a pipeline that reads once.
 
     Returns:
@@ -102,13 +100,7 @@ def _with_confirmation(job: Job, staged: Staged) -> Staged:
 
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch of a run: handles stop requests, collects scan metrics, and maintains the target afterwards.
-
-    Args:
-        job: The pipeline.
-        batch: The batch.
-        emitted: See `run_batch`.
-    """
+    """Runs a batch of a run: handles stop requests, collects scan metrics, and maintains the target afterwards."""
 
     def work() -> Commit | None:
         commit = run_batch(job, batch, emitted)
@@ -178,11 +170,7 @@ def _uncommitted(job: Job) -> int | None:
 
 
 def _follow(job: Job, df: DataFrame) -> None:
-    """Runs a streaming query that executes its batches one after the other.
-
-    Raises:
-        HeliosError: The error that stopped it.
-    """
+    """Runs a streaming query that executes its batches one after the other; raises the error that stopped it."""
     failure: list[BaseException] = []
     started: Future[StreamingQuery] = Future()
 
@@ -242,4 +230,3 @@ SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
     ReadPath.RANGES: run_incremental,
     ReadPath.STATEFUL: run_stateful,
 }
-"""The scheduler of each read path."""

@@ -22,11 +22,7 @@ def native_batch(
 ) -> NativeBatch | None:
     """The batch for the columnar engine; None if Spark runs it.
 
-    Args:
-        plan: The pipeline.
-        sources: Its sources.
-        batch: The batch.
-        note: Reports why Spark runs a batch of a pipeline whose engine is native.
+    `note` reports why Spark runs a batch of a pipeline whose engine is native.
 
     Raises:
         InputError: The engine is required, and cannot run the batch.

@@ -18,11 +18,7 @@ from helios.table.ledger import Record
 def resumes_after_publication(checkpoint: Checkpoint, record: Record | None) -> bool:
     """True if a pipeline starts for the first time after its branch was published.
 
-    It then resumes at the position in the record that the publication copied from the branch.
-
-    Args:
-        checkpoint: The pipeline's checkpoint.
-        record: Its record in the target; None without one.
+    It then resumes at the position in the target's record, which the publication copied from the branch.
     """
     if record is None or record.published is None:
         return False
@@ -49,7 +45,6 @@ def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState)
     Args:
         plan: The pipeline, which has written the table.
         not_stored: The columns of the rows that the table does not store.
-        state: The upsert state of the pipeline.
 
     Raises:
         InputError: The column of the order is not stored, and the upsert state has no order.
@@ -70,16 +65,11 @@ def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState)
 def refuse_new_checkpoint(
     plan: Plan, followed: Sequence[ReadPlan], entries: Sequence[Mapping[str, Any]], *, holds_rows: bool
 ) -> None:
-    """Refuses a recorded position at which a new checkpoint cannot continue.
+    """Raises `InputError` if followed sources cannot resume at the recorded position, or if it is missing.
 
     Args:
-        plan: The pipeline.
-        followed: Its followed sources.
         entries: The entries of the recorded position; none if nothing is recorded.
-        holds_rows: Whether the target holds rows.
-
-    Raises:
-        InputError: The pipeline cannot resume there.
+        holds_rows: Whether the target holds rows. If it does not, the position may be missing.
     """
     if followed and not entries and holds_rows:
         raise InputError(

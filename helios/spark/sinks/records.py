@@ -24,10 +24,7 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
     """The names in the stamps of a pipeline, without former names that another pipeline of its branch has now.
 
-    Args:
-        table: The table.
-        names: The pipeline's own name, and the former name that it declares.
-        record: The pipeline's record; None without one.
+    `names` are the pipeline's own name, and the former name that it declares.
     """
     former: set[str] = set()
     for name in record.formerly if record is not None else ():

@@ -70,12 +70,7 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
 def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, to: int | None) -> Built:
     """The groups of changed rows as of a snapshot, and a delete for each group that no longer exists.
 
-    Args:
-        spark: The session.
-        plan: The pipeline.
-        view: Its view.
-        changed: The changes of a batch.
-        to: The batch's last snapshot.
+    `changed` has the changes of a batch, and `to` is the batch's last snapshot.
     """
     step = view.aggregate
     rows = _before_aggregate(changed.drop(*CHANGE_COLUMNS), view)

@@ -13,7 +13,7 @@ from helios.steps.where import Where
 def apply_step(df: DataFrame, step: Where, scope: Scope) -> DataFrame:
     if GONE not in df.columns:
         return df.where(step.condition)
-    # The rows are changes. A changed row that does not meet the condition, also if it is null, becomes a delete of its
-    # key, which removes the former row.
+    # The rows are changes. One for which the condition is false or null becomes a delete of its key, which removes the
+    # former row.
     met = F.coalesce(F.expr(step.condition), F.lit(False))
     return df.withColumn(GONE, F.col(GONE) | ~met)

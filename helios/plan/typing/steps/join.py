@@ -37,7 +37,6 @@ def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
 
 
 def _without_keys(schema: Schema, on: Sequence[str]) -> list[Column]:
-    """The columns of one side that are not in `on=`."""
     keys = {key.lower() for key in on}
     return [c for c in schema.columns if c.name.lower() not in keys]
 

@@ -25,8 +25,6 @@ class Verdict:
     """Says which rows are bad, and what happens to them.
 
     Attributes:
-        bad: The condition that a row is bad.
-        why: The reason why a row is bad.
         action: "fail", "quarantine" or "drop".
         place: The location and the text of a bad row, for the error message, as a struct.
         payload: The part of a bad row that the quarantine keeps, as a struct.
@@ -44,12 +42,9 @@ class Verdict:
 
 
 def without_bad_rows(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFrame:
-    """The good rows, without the hidden columns. Bad rows are handled by the policy of the verdict.
+    """The good rows of `df`, without the hidden columns.
 
-    Args:
-        df: Rows with the hidden columns.
-        verdict: Says which rows are bad, and what happens to them.
-        rejected: Collects the bad rows, or their count.
+    Bad rows are handled by the policy of the verdict; `rejected` collects them, or their count.
     """
     bad, hidden = verdict.bad, verdict.hidden
     if verdict.action == "fail":

@@ -39,10 +39,7 @@ def _extras(actual: DataType, wanted: DataType, path: str) -> Iterator[str]:
 def undeclared_part(value: Column, actual: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
     """The undeclared fields of a value, and the condition that there are any; None if the type has none.
 
-    Args:
-        value: The value.
-        actual: The type of the value.
-        wanted: The declared type; None if the whole value is undeclared.
+    `wanted` is the declared type; None if the whole value is undeclared.
     """
     if wanted is None:
         return value, value.isNotNull()
@@ -78,12 +75,8 @@ def _undeclared_elements(
 ) -> tuple[Column, Column] | None:
     """The undeclared parts of the elements of an array or the values of a map; None if their type has none.
 
-    Args:
-        transform: Spark's function that transforms each element of `value`.
-        value: The array or map.
-        elements: The elements or values, as an array.
-        actual: The type of an element.
-        wanted: The declared type of an element.
+    `transform` is Spark's function that changes each element of `value`, and `elements` has the elements as an array.
+    The types are those of an element.
     """
     if not list(_extras(actual, wanted, "")):
         return None

@@ -51,7 +51,7 @@ def by_name(schema: StructType) -> dict[str, StructField]:
 
 
 def _same_names(actual: StructType, wanted: StructType) -> list[tuple[StructField, StructField]]:
-    """The fields of two structs with the same name, as pairs of the actual and the wanted field."""
+    """The pairs of an actual and a wanted field that have the same name."""
     fields = by_name(actual)
     return [(fields[field.name.lower()], field) for field in wanted.fields if field.name.lower() in fields]
 
@@ -73,10 +73,8 @@ def nullable(kind: DataType) -> DataType:
 def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
     """The narrowest type that can represent all values of two types; None if there is none.
 
-    Args:
-        a: A type.
-        b: Another type.
-        inferred: Whether both were inferred from text. Then string can represent the values of any two types.
+    Types that were `inferred` from text are united more widely: numbers that are not all integers as double, and most
+    other pairs as string.
 
     Examples:
         >>> united(IntegerType(), LongType()).simpleString()
@@ -225,10 +223,7 @@ def _loses(value: Column, converted: Column, wanted: DataType) -> Column:
 def cast_nanos(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Column | None]:
     """Nanoseconds since 1970 as the wanted type, and the condition that a value does not fit; None if all values fit.
 
-    Args:
-        value: The nanoseconds, a bigint.
-        actual: The timestamp type of the column in the file.
-        wanted: The wanted type; a bigint gets the nanoseconds themselves.
+    `actual` is the timestamp type of the column in the file. A wanted bigint gets the nanoseconds themselves.
     """
     if isinstance(wanted, LongType):
         return value, None

@@ -36,7 +36,6 @@ def origin_of_lines() -> list[Column]:
 
 
 def path() -> Column:
-    """The path of each row's file."""
     return F.col(FILE)
 
 
@@ -46,7 +45,6 @@ def uri() -> Column:
 
 
 def modified() -> Column:
-    """The modification time of each row's file."""
     return F.col(MODIFIED)
 
 
@@ -60,13 +58,7 @@ def position() -> Column:
 
 
 def good_rows(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFrame:
-    """The good rows of files, without the hidden columns. Bad rows are handled as `.on_bad_row` declares.
-
-    Args:
-        df: Rows with the hidden columns.
-        source: The source.
-        rejected: Collects the bad rows.
-    """
+    """The good rows of files, without the hidden columns. Bad rows are handled as `.on_bad_row` declares."""
     if source.bad_row == "null":
         return df.drop(*HIDDEN)
     verdict = rejects.Verdict(

@@ -108,9 +108,6 @@ def lines(
     """The lines of files, each with its file, and the reason if its bytes are not valid in the encoding.
 
     Args:
-        spark: The session.
-        source: The source.
-        files: The files.
         options: The names of the options that say where a line ends.
         classify: Computes the `LINE_RESULT` from the file, the offset in the file at which the task begins, and the
             text of the line.
@@ -142,11 +139,7 @@ def records(
 ) -> DataFrame:
     """The records of files that are read as a whole, with the columns of `lines`.
 
-    Args:
-        spark: The session.
-        source: The source.
-        files: The files.
-        split: Splits the text of a file into its `RECORDS`.
+    `split` splits the text of a file into its `RECORDS`.
     """
     text, why = _text(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SKIP_NO_FILE)

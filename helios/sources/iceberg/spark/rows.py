@@ -41,7 +41,7 @@ def _source(read: ReadPlan) -> IcebergSource:
 
 
 def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
-    """Applies a source's own predicates and columns; Spark pushes both into the scan.
+    """Applies a source's own predicates and columns, which Spark pushes into the scan.
 
     Raises:
         InputError: Spark refuses a predicate or a column.
@@ -96,9 +96,6 @@ def read_at(
     """The rows of a source that is read once, at its pin. Row-level changes have change columns and no positions.
 
     Args:
-        spark: The session.
-        read: The source.
-        snapshot: The pin.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
@@ -134,9 +131,6 @@ def read_range(
     """The rows of a range; None if the range adds no rows.
 
     Args:
-        spark: The session.
-        reader: The snapshot reader of the source.
-        span: The range.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
@@ -208,10 +202,8 @@ def _task_sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]
 def _positions(files: DataFrame) -> AddPosition:
     """Returns a function that adds the hidden position to rows.
 
-    The position has the sequence number of the commit, the file, and the row's position in the file.
-
-    Args:
-        files: The path and the data sequence number of each file.
+    The position has the sequence number of the commit, the file, and the row's position in the file. `files` has the
+    path and the data sequence number of each file.
     """
     sequences = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 

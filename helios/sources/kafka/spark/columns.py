@@ -19,12 +19,7 @@ FOLDER = "helios/columns"
 
 
 class InferredColumns:
-    """The columns of one source, inferred once.
-
-    Args:
-        context: The context that the sources of the run share.
-        index: The number of the source among all sources of the plan.
-    """
+    """The columns of one source, inferred once; `index` is its number among all sources of the plan."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         self._context = context
@@ -33,11 +28,7 @@ class InferredColumns:
         self._kept = False
 
     def of(self, source: KafkaSource, sample: Callable[[], DataFrame]) -> StructType:
-        """The columns of values, from the checkpoint or else from a sample.
-
-        Args:
-            source: The source.
-            sample: Returns the records to infer from.
+        """The columns of values, from the checkpoint or else from the records that `sample` returns.
 
         Raises:
             CheckpointError: The columns in the checkpoint cannot be read.
