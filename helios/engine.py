@@ -53,11 +53,7 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """Returns the plans, unless a problem makes a run impossible.
-
-    Raises:
-        CheckFailed: There are such problems.
-    """
+    """Returns the plans; raises `CheckFailed` if there are problems that make a run impossible."""
     fatal = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
     if fatal:
         raise CheckFailed(fatal)

@@ -33,9 +33,6 @@ class ServerThread:
 
     Args:
         app: The ASGI application.
-        listening: The socket that the server listens on.
-        loop: The event loop of the thread.
-        name: The name of the thread.
         settings: Settings of `uvicorn.Config`, in addition to those of all servers of Helios.
     """
 
@@ -68,7 +65,6 @@ class ServerThread:
 
     @property
     def serves(self) -> bool:
-        """True while the server runs."""
         return self._thread.is_alive()
 
     def stop(self, seconds: float | None = None) -> None:
@@ -88,7 +84,6 @@ def listening(host: str, port: int, what: str, fix: str, backlog: int | None = N
         host: An address of this machine, IPv4 or IPv6.
         port: The port; 0 takes a free one.
         what: The beginning of the error, such as "the page cannot be served".
-        fix: The fix that the error shows.
         backlog: The largest number of connections that the kernel queues.
 
     Raises:

@@ -27,7 +27,6 @@ def install(command: click.Command, shell: str) -> list[Path]:
     """Writes the completion script of a shell, and adds a line to the shell's settings that sources the script.
 
     Args:
-        command: The command `helios`.
         shell: One of `SHELLS`, or `DETECTED`.
 
     Returns:
@@ -62,10 +61,7 @@ def install(command: click.Command, shell: str) -> list[Path]:
 
 
 def _script_and_settings(shell: str) -> tuple[Path, Path | None]:
-    """The path of the completion script, and the path of the shell's settings file.
-
-    There is no settings file for fish, which reads all scripts in its folder.
-    """
+    """The completion script, and the shell's settings file: None for fish, which reads all scripts in its folder."""
     if shell == "fish":
         root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
         return Path(root, "fish", "completions", "helios.fish"), None

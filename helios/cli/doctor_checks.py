@@ -24,9 +24,8 @@ def run_check(name: str, check: Callable[[], str], location: str = "", fallback_
     """Runs a check with a time limit.
 
     Args:
-        name: The name of the check.
         check: Makes the check. It returns the detail to show, and raises an error if the check fails.
-        location: The address or location that is checked.
+        location: The address or location that is checked, for the message of a failure.
         fallback_fix: The fix to show if the cause of a failure is unknown.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence

@@ -37,7 +37,6 @@ class Entry:
     """A data file in a snapshot.
 
     Attributes:
-        file: The file.
         snapshot: The snapshot that added the file.
         sequence: The sequence number of the file's data; deletes with an equal or higher number apply to the file.
         file_sequence: The sequence number of the snapshot that added the file.
@@ -60,8 +59,6 @@ class Deletes:
     """A file of position deletes, or a deletion vector.
 
     Attributes:
-        path: The file.
-        sequence: The file's sequence number.
         vector: The location of the deletion vector; None for a file of position deletes.
         data_file: The only data file whose rows are deleted; None if there may be several.
     """
@@ -86,12 +83,7 @@ class Files:
 
 
 class Manifests:
-    """The files of a table's snapshots that may have rows that match a condition.
-
-    Args:
-        table: The table.
-        condition: The condition.
-    """
+    """The files of a table's snapshots that may have rows that match a condition."""
 
     def __init__(self, table: Table, condition: BooleanExpression) -> None:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator

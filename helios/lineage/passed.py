@@ -15,7 +15,6 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
 
     Args:
         steps: The steps as the plan shows them, from the source to the sink.
-        column: The column of the table.
 
     Returns:
         The column of the source and None; or None and the step that may compute the column.
@@ -41,7 +40,6 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
 
     Args:
         steps: The steps as the plan shows them; None if no plan is stored.
-        key: The values of the key, by the columns of the table.
     """
     if not key:
         return key, None

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 class EarlierMetadata:
-    """The earlier metadata files in a table's metadata log. A lookup reads only a few of them, by bisection.
-
-    Args:
-        table: The table.
-    """
+    """The earlier metadata files in a table's metadata log. A lookup reads only a few of them, by bisection."""
 
     def __init__(self, table: Table) -> None:
         self._io = table.iceberg.io

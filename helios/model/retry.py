@@ -41,13 +41,6 @@ COMMIT_TRIES = 1 + Retry.retries
 class CommitRetries:
     """The retries of a commit: one budget, which all loops that retry the commit share.
 
-    Args:
-        policy: The number of retries, and the pauses before them.
-        on_retry: Called for each retry.
-
-    Attributes:
-        used: Retries so far.
-
     Examples:
         >>> retries = CommitRetries(Retry(retries=2, backoff=0.001))
         >>> retries.wait(), retries.wait(), retries.wait()
@@ -62,11 +55,7 @@ class CommitRetries:
         self.used = 0
 
     def wait(self, *, pause: bool = True) -> bool:
-        """Waits before the next retry, and counts it; returns False at once when none is left.
-
-        Args:
-            pause: False retries without a pause.
-        """
+        """Counts the next retry, and waits before it unless `pause` is False; returns False at once if none is left."""
         if self.used >= self._policy.retries:
             return False
         self.used += 1

@@ -16,9 +16,7 @@ class ColumnMetrics:
     """The metrics of one column of one file, collected while its row groups are written.
 
     Attributes:
-        column: The column.
         values: The number of its values, including nulls.
-        nulls: The number of its nulls.
         nans: The number of its NaNs, for floating-point numbers.
         size: Its bytes in the file.
         low: Its smallest value; None without values.

@@ -75,8 +75,6 @@ def frames(
     """Reads a file, and yields its rows after the steps, some at a time.
 
     Args:
-        file: The file.
-        work: The common part of all tasks.
         store: PyIceberg's properties of the object store that has the file.
         numbered: Whether to add the column `ROW` with the number of each row in the file.
         dropped: Counts the rows that expectations leave out.
@@ -104,11 +102,7 @@ def frames(
 
 
 def _checked(rows: pl.DataFrame) -> pl.DataFrame:
-    """Checks that Spark fails on no row, and returns the rows without their marks.
-
-    Raises:
-        NotNative: Spark may fail on a row.
-    """
+    """Returns the rows without their marks; raises `NotNative` if Spark may fail on a row."""
     if rows.get_column(FAILS).any():
         raise NotNative("Spark may fail on a value of the batch, and names it then")
     return rows.drop(FAILS)
@@ -140,8 +134,6 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
     """Scans a local file. Returns all its rows (also deleted ones), the program's columns in it, and its row count.
 
     Args:
-        file: The file.
-        work: The common part of all tasks.
         numbers: The name of a column of row numbers to add; None for none. If the program reads no column of the
             file, `ROW` is added anyway.
     """
@@ -190,7 +182,6 @@ def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr
 def _read_local(
     file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
-    """Reads the rows of a local file with Polars."""
     rows, columns, count = scanned(file, work, ROW if deleted_positions or numbered else None)
     yield from collected(_computed(rows, columns, deleted_positions, work, numbered), count, work)
 

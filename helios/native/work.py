@@ -50,7 +50,6 @@ class Text:
     Attributes:
         format: "csv" or "json".
         columns: The columns of the files with their Spark types; for a csv, in order.
-        separator: The separator of the fields of a csv.
         header: The fields of the first line of a csv; empty without a header.
     """
 
@@ -61,7 +60,6 @@ class Text:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Text:
-        """The format from JSON values."""
         columns = tuple((name, kind) for name, kind in value["columns"])
         return cls(value["format"], columns, value["separator"], tuple(value["header"]))
 
@@ -71,7 +69,6 @@ class Column:
     """A column of the table that is written.
 
     Attributes:
-        name: Its name.
         id: Its field id.
         kind: Its Spark type.
         required: Whether a null is refused.
@@ -90,7 +87,6 @@ class Partition:
     """A field of the partition spec.
 
     Attributes:
-        name: Its name.
         source: Its source column.
         kind: The Spark type of that column.
         transform: Its transform in Iceberg's notation, such as `bucket[16]`.
@@ -104,13 +100,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Sort:
-    """A column of the sort order.
-
-    Attributes:
-        column: The column.
-        descending: Whether the largest value comes first.
-        nulls_last: Whether nulls come after all values.
-    """
+    """A column of the sort order."""
 
     column: str
     descending: bool
@@ -131,7 +121,6 @@ class Target:
         file_size: The bytes at which a file ends and the next one begins.
         group_size: The bytes in memory of a row group.
         sort: The columns of its sort order; empty without a sort order.
-        sort_id: The id of the sort order.
         spread: Spark's shuffle before it writes: "apart" for none, "partitions" if the rows of a partition meet in one
             task, "together" if a declared distribution or a sort order shuffles all rows.
     """
@@ -155,10 +144,8 @@ class Work:
 
     Attributes:
         name: The prefix of the names of new files; each attempt at the batch has another one.
-        program: The steps.
         ids: The field ids of the columns that are read, by name.
         absent: The columns that are null in files that lack them, because they were added later.
-        target: The table that is written.
         groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
         texts: For each group of csv or JSON files, their format; empty for parquet files.
     """
@@ -172,7 +159,6 @@ class Work:
     texts: tuple[Text, ...] = ()
 
     def to_json(self) -> str:
-        """The work as JSON."""
         plain = {
             "name": self.name,
             "ids": self.ids,

@@ -101,9 +101,7 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
 def _is_day(text: str, *, timed: bool) -> bool:
     """True if a text is a date, or a date with a time of day.
 
-    Args:
-        text: The text.
-        timed: Whether the column is a timestamp: Spark then parses the time of day. For a date, it ignores that part.
+    For a timestamp (`timed`), Spark parses the time of day, too; for a date, it ignores that part.
     """
     match = DAY.fullmatch(text)
     if match is None or (timed and CLOCK.fullmatch(match["time"] or "") is None):

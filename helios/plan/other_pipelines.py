@@ -20,12 +20,7 @@ Entry: TypeAlias = "Mapping[str, Any]"
 
 
 def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
-    """The records of other pipelines, without the records of replays and backfills.
-
-    Args:
-        known: The records of a table, by pipeline.
-        plan: The pipeline.
-    """
+    """The records of other pipelines in a table, without the records of replays and backfills."""
     own = {f"{name}{suffix}" for name in (plan.pipeline, plan.was) if name for suffix in OWN_SUFFIXES}
     names = {*known, *(name for record in known.values() for name in record.formerly)}
 
@@ -49,10 +44,7 @@ def shared_source(plan: Plan, record: Record) -> str | None:
 
 
 def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of an entry's source.
-
-    Sources are the same by their name, by their UUID, or by the rule of their kind.
-    """
+    """True if the pipeline writes rows of an entry's source: the same by name, UUID or the rule of its kind."""
     return any(
         read.source.comparable
         and (

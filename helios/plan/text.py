@@ -27,7 +27,6 @@ def render(plan: Plan) -> str:
 
 
 def first_line(plan: Plan) -> str:
-    """The first line of a plan."""
     return f"pipeline {plan.pipeline}  ({plan.origin})"
 
 
@@ -195,7 +194,6 @@ def _history_note(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _existence(write: WritePlan) -> str:
-    """A text that says if the table exists, will be created, or is missing."""
     sink = write.iceberg
     if sink.many_tables:
         named = "first changes" if sink.mirrors else "values"
@@ -258,12 +256,10 @@ def trigger_text(trigger: Trigger) -> str:
 
 
 def maintenance_text(settings: Maintenance) -> str:
-    """The maintenance of a table by its writer."""
     return ", ".join(_maintenance(settings))
 
 
 def retry_text(retry: Retry) -> str:
-    """The retries of a sink."""
     return ", ".join(_retries(retry))
 
 

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
-    """Decides whether a history contains a commit.
-
-    Args:
-        table: The table.
-        head: The newest snapshot of the history; None for an empty one.
-        landing: The commit.
+    """Decides whether a history contains a commit; `head` is its newest snapshot, None for an empty one.
 
     Raises:
         RunError: The earlier metadata cannot be read.

@@ -32,11 +32,8 @@ class Group:
     """The rows of one pipeline that one step rejected for one reason.
 
     Attributes:
-        pipeline: The pipeline.
         step: The text of the step, or the option of the source, that rejected the rows; empty for an invalid key or
             route.
-        reason: The reason why the rows were rejected.
-        rows: The number of rows.
         batches: The numbers of the batches with these rows, ascending.
         newest: The time at which the last of the rows was rejected.
     """
@@ -54,10 +51,7 @@ class DiscardedBatch:
     """An audited batch that was discarded.
 
     Attributes:
-        pipeline: Its pipeline.
-        batch: Its number.
         tag: The tag under which the batch stays readable.
-        snapshot: Its snapshot.
         rows: The rows that it added; 0 if `again`.
         quarantined: The number of its rejected rows that were deleted from the pipeline's quarantine.
         again: Whether an earlier call has already discarded the batch.
@@ -136,10 +130,6 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
 
     The quarantine's older snapshots keep the rows until they expire.
 
-    Args:
-        table: The quarantine table from which the groups were read.
-        cleared: The groups.
-
     Raises:
         EngineNeeded: PyIceberg cannot write the quarantine's metadata.
         RunError: The quarantine was changed meanwhile, or the catalog cannot be reached; nothing was deleted.
@@ -158,11 +148,6 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
 
 
 def _require_quarantine(table: Table) -> None:
-    """Refuses a table that is not a quarantine table.
-
-    Raises:
-        InputError: The table lacks columns of a quarantine.
-    """
     missing = sorted(set(COLUMNS) - set(table.iceberg.schema().column_names))
     if missing:
         raise InputError(
@@ -202,7 +187,6 @@ def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> Disc
 
     Args:
         table: The target of the pipeline.
-        batch: The batch's number.
         pipeline: The pipeline; optional when only one has a waiting batch.
 
     Raises:
@@ -239,8 +223,6 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
     second call finds no rows.
 
     Args:
-        target: The target of the pipeline.
-        discarded: The batch.
         quarantine: A table; nothing is done unless it is the quarantine of the pipeline.
 
     Raises:
@@ -341,7 +323,6 @@ def _waiting_pipeline(table: Table, batch: int) -> str:
 def _not_waiting_error(
     table: Table, name: str, batch: int, waiting: Staged | None, record: Record | None
 ) -> InputError:
-    """The error for a batch that does not wait."""
     metadata = table.iceberg.metadata
     if waiting is not None and waiting.batch != batch:
         return InputError(

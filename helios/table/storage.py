@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that a file system raises, or that a missing package for it causes.
-
-    Azure's client has its own exceptions.
-    """
+    """The exceptions that a file system raises (Azure's client has its own), or that a missing package causes."""
     try:
         from azure.core.exceptions import AzureError
     except ImportError:

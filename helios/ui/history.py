@@ -31,12 +31,7 @@ Summaries: TypeAlias = Mapping[int, Mapping[str, str]]
 
 
 def facts_of(table: Table, *, small: int | None) -> TableFacts:
-    """The facts of a table, from its metadata.
-
-    Args:
-        table: The table.
-        small: The number of its small files; None if they were not counted.
-    """
+    """The facts of a table; `small` is the number of its small files, None if they were not counted."""
     metadata = table.iceberg.metadata
     head = metadata.current_snapshot()
     totals = stamps_of(metadata, head.snapshot_id) if head is not None else {}
@@ -122,13 +117,7 @@ def _changes(before: Schema, after: Schema) -> Iterator[str]:
 
 
 def commit_row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any]:
-    """A commit as a row of the list of commits.
-
-    Args:
-        commit: The commit.
-        table: The name of its table.
-        summary: The summary of its snapshot.
-    """
+    """A commit as a row of the list of commits; `table` is the name of its table."""
     return {
         "table": table,
         "snapshot": str(commit.snapshot),
@@ -196,12 +185,7 @@ def quarantines(table: Table, commit: Commit) -> Sequence[str]:
 
 
 def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:
-    """The rows of a commit in a quarantine: counts by step and reason, and samples.
-
-    Args:
-        quarantine: The quarantine.
-        commit: The commit.
-        samples: Whether to return samples of the rows.
+    """The rows of a commit in a quarantine: counts by step and reason, and, on request, samples.
 
     Raises:
         RunError: The quarantine cannot be read.

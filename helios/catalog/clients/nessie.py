@@ -40,7 +40,6 @@ class NessieCatalog(MetastoreCatalog):
     """Tables on one branch or tag of Nessie.
 
     Args:
-        name: The catalog's name.
         properties: `uri` (ending in /api/v2), `ref`, `warehouse`, `token`, and the properties of the FileIO.
     """
 

@@ -37,7 +37,6 @@ class Target:
 
     Args:
         name: The table's name in messages.
-        fields: The columns.
         partitioned_by: The source columns of the partition spec.
         sorted_by: The source columns of the sort order.
         identifiers: The identifier columns, which must be required.
@@ -161,14 +160,7 @@ def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> 
 def named_changes(
     stream: Fields, target: Target, policy: Policy, where: Origin | None
 ) -> tuple[list[Change], list[DeclarationError]]:
-    """The renames and drops that a table still needs, and their problems.
-
-    Args:
-        stream: The columns of the stream.
-        target: The table.
-        policy: The policy with the names.
-        where: The line to blame.
-    """
+    """The renames and drops that a table still needs, and their problems."""
     named = _NamedChanges(stream, target, where)
     problem = named.policy_problem(policy)
     if problem is not None:
@@ -212,7 +204,6 @@ class _NamedChanges:
         return None
 
     def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
-        """The rename of a field of the table, its problem, or None if it is done."""
         old_field, new_field = self.table.get(old.lower()), self.table.get(new.lower())
         if old_field and new_field:
             return self.problem(
@@ -235,7 +226,6 @@ class _NamedChanges:
         )
 
     def _rename(self, old: str, new: str, path: Path, fixed: bool) -> Rename | DeclarationError:
-        """The rename of the field at a path, or its problem."""
         parent, identifiers = "".join(f"{part}." for part in path[:-1]), self.target.identifiers
         name = new[len(parent) :]
         if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
@@ -256,7 +246,6 @@ class _NamedChanges:
         return Rename(path=path, new=name)
 
     def drop(self, name: str) -> Drop | DeclarationError | None:
-        """The drop of a field of the table, its problem, or None if it is done."""
         field_of_table = self.table.get(name.lower())
         if name.lower() in self.stream:
             fix = f'leave it out of the stream too: drop("{name}").'

@@ -78,7 +78,6 @@ class Evolution:
 
     Args:
         changes: The changes of the table, in order; empty if there are problems.
-        problems: The problems that stop the run.
         fields: The table's columns after the changes.
         differences: The differences between the stream and the table after renames and drops.
     """
@@ -97,9 +96,6 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
-        target: The table.
-        policy: The allowed changes.
-        where: The line to blame.
 
     Examples:
         >>> from helios.plan.evolution.fields import from_schema
@@ -326,7 +322,6 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
 
 
 def _empty_structs(fields: Fields, path: Path = ()) -> Iterator[Path]:
-    """The paths of structs without fields."""
     for field in fields:
         field_path = (*path, field.name)
         if field.type.name == "struct" and not field.parts:

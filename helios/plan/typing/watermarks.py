@@ -21,10 +21,7 @@ from helios.steps.watermark import Watermark
 def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
     """The problem of a step if it is `dedupe(within=)` on a stream and has no watermark before it.
 
-    Args:
-        step: The step.
-        flow: The flow with the step.
-        schema: The columns before the step; None if they are known only at run.
+    `schema` has the columns before the step; it is None if they are known only at run.
     """
     if not isinstance(step, Dedupe) or step.within is None or not is_streaming(flow):
         return []

@@ -23,11 +23,7 @@ AT_ONCE = ("gs",)
 
 @dataclass
 class Settling:
-    """Remembers young files between listings, to see whether they still change.
-
-    Attributes:
-        format: The format of the files.
-    """
+    """Remembers young files between listings, to see whether they still change."""
 
     format: str
     _seen: dict[str, tuple[tuple[int, int], float]] = field(default_factory=dict)
@@ -52,7 +48,6 @@ class Settling:
         return settled
 
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
-        """Returns True if a file is finished."""
         size, modified = stat
         age = now - modified / 1000
         if not size:

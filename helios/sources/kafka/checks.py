@@ -20,12 +20,7 @@ def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosErr
 
 
 def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
-    """The problems of the connection of a source or a sink to its cluster.
-
-    Args:
-        source: The source or the sink.
-        label: The name of the source or the sink in messages.
-    """
+    """The problems of the connection of a source or a sink to its cluster; messages call it `label`."""
     return [*_brokers(source, label), *_files(source)]
 
 
@@ -72,12 +67,7 @@ def _registry(source: KafkaSource) -> list[HeliosError]:
 
 
 def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosError]:
-    """The problem of two columns with the same name.
-
-    Args:
-        source: The source.
-        columns: The names of all columns of the source.
-    """
+    """The problem of two columns whose names differ at most in case; `columns` are the names of all columns."""
     names = [name.lower() for name in columns]
     duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)
     if duplicate is None:

@@ -62,14 +62,11 @@ def past_batches(
     """The batches of a pipeline, from the first commit to repair up to the pipeline's present position.
 
     Args:
-        plan: The pipeline.
-        checkpoint: Its checkpoint.
-        names: Its present and former names.
+        names: The pipeline's present and former names.
         requested: The first and the last snapshot of the commits to repair.
-        live_position: How far the pipeline has read.
 
     Raises:
-        InputError: It is unknown what one of the batches read.
+        InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read.
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
     retained = commits(table, branch=plan.write.sink.branch_name or MAIN)

@@ -28,7 +28,6 @@ class State:
         id: Its id; its commits have this as their checkpoint id.
         ask: The request: its filter or commits, and its options.
         made_by: What its rows are computed by and from; see `helios.spark.backfill.started.made_by`.
-        slices: The slices, in their order.
     """
 
     id: str
@@ -38,12 +37,7 @@ class State:
 
 
 class Notes:
-    """Reads and writes the notes of a backfill.
-
-    Args:
-        spark: The session.
-        checkpoint: The checkpoint of the pipeline.
-    """
+    """Reads and writes the notes of a backfill, in a folder of the pipeline's checkpoint."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/backfill")

@@ -26,11 +26,7 @@ from helios.table.refs import BACKFILL
 
 @contextmanager
 def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
-    """Holds the lease of a pipeline's backfill, so that only one process runs it.
-
-    Raises:
-        LeaseError: Another process runs a backfill of the pipeline.
-    """
+    """Holds the lease of a pipeline's backfill; raises `LeaseError` if another process runs a backfill of it."""
     lease = Lease(notes.checkpoint)
     try:
         lease.acquire()
@@ -52,7 +48,6 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
     They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
 
     Args:
-        plan: The pipeline.
         reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and the
             pipeline's last batch if a newer one would fail the backfill.
     """
@@ -69,9 +64,7 @@ class BackfillStart:
     """Begins a backfill, or resumes the stopped one.
 
     Attributes:
-        plan: The pipeline.
         table: Iceberg's table object of the target.
-        notes: The notes of the backfill.
         ask: The request: its filter or commits, and its options.
         made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
         note: Called with a line if a stopped backfill starts over.

@@ -36,9 +36,7 @@ def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
 
     Args:
         row: The row, as `row_in` returns it.
-        plan: The pipeline.
         place: The row's file, record or table, for the message.
-        fix: The remedy, for the message.
     """
     shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
     strict_sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]

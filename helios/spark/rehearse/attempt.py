@@ -49,12 +49,7 @@ ID = "rehearsal"
 
 
 class CannotRead(Exception):
-    """The batches of a commit cannot be read again, and later batches depend on them.
-
-    Args:
-        index: The index of the commit.
-        why: The reason.
-    """
+    """The batches of a commit cannot be read again, and later batches depend on them."""
 
     def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
@@ -102,7 +97,6 @@ class AttemptResult:
         failed: The error of the script, by commit.
         first_left_out: The first commit that was not run, because the limit of rows was reached or the script failed
             on an earlier commit; None if all were run.
-        notes: The notes of the run.
     """
 
     plan: Plan
@@ -126,14 +120,10 @@ class AttemptResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt to run the batches of commits again, beginning with the commit `first`.
+    """An attempt to run the batches of commits again, beginning with that of the index `first`.
 
     Attributes:
-        plan: The pipeline.
-        spark: The session.
         commits: The commits, oldest first.
-        reruns: The batches of the commits.
-        first: The index of the first commit that is rehearsed.
         most: The limit of rows that are written and compared; the commit that reaches it is the last.
         folder: The folder for the temporary lake; None for the system's temporary folder.
     """

@@ -21,12 +21,7 @@ def with_quarantine(plan: Plan, record: Record) -> Record:
 
 
 def former_names(plan: Plan, record: Record | None) -> list[TableName]:
-    """The quarantines that earlier scripts named, if the current script names their catalogs.
-
-    Args:
-        plan: The pipeline.
-        record: Its record in its target; None if it has no record.
-    """
+    """The quarantines that earlier scripts named, if the current script names their catalogs."""
     current = plan.write.quarantine
     named = [plan.write.table, *([current] if current is not None else []), *(r.table for r in plan.reads if r.table)]
     catalogs = {table.catalog.name: table.catalog for table in named}
@@ -36,12 +31,7 @@ def former_names(plan: Plan, record: Record | None) -> list[TableName]:
 
 
 def quarantines(context: SinkContext, record: Record | None) -> list[QuarantineSink]:
-    """The script's quarantine, if it names one, and those that earlier scripts named.
-
-    Args:
-        context: The pipeline.
-        record: Its record in its target; None if it has no record.
-    """
+    """The script's quarantine, if it names one, and those that earlier scripts named."""
     current = QuarantineSink.of(context)
     former = [QuarantineSink(context, name) for name in former_names(context.plan, record)]
     return [*([current] if current is not None else []), *former]

@@ -26,7 +26,6 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
 
     Args:
         module: The script's module, present in `sys.modules`.
-        spark: The session.
 
     Returns:
         The names of the modules that are pickled by value.
@@ -48,7 +47,6 @@ def ship_declared(file: str, spark: SparkSession) -> None:
 
     Args:
         file: The module's file, or the name of a notebook's cell, whose functions are pickled by value in any case.
-        spark: The session.
     """
     if str(spark.sparkContext.master).startswith("local"):
         return

@@ -27,11 +27,7 @@ from helios.table.positions import Batch, same_entries
 
 
 class ManyTables(Sink):
-    """A `Sink` of tables whose names come from the rows; a subclass stages the batches.
-
-    Args:
-        context: What the sinks of the run share.
-    """
+    """A `Sink` of tables whose names come from the rows; a subclass stages the batches."""
 
     def __init__(self, context: SinkContext) -> None:
         self.context = context
@@ -43,12 +39,7 @@ class ManyTables(Sink):
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that holds its lease, after a check of the tables that the pipeline has written.
-
-        Args:
-            context: What the sinks of the run share.
-            planned: The last batch that an earlier process may have written; -1 for none.
-        """
+        """The sink of a pipeline that holds its lease, after a check of the tables that the pipeline has written."""
         sink = cls(context)
         sink.verify()
         return sink

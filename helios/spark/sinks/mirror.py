@@ -57,11 +57,7 @@ class StagedTable:
 
 
 class MirrorSink(ManyTables):
-    """Mirrors the tables of a database into tables of a namespace.
-
-    Args:
-        context: What the sinks of the run share.
-    """
+    """Mirrors the tables of a database into tables of a namespace."""
 
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
@@ -199,11 +195,7 @@ class MirrorSink(ManyTables):
         return None
 
     def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
-        """Reports that all changes of a table are bad records.
-
-        Raises:
-            InputError: The pipeline stops at bad records.
-        """
+        """Reports that all changes of a table are bad records; raises `InputError` if the pipeline stops at them."""
         if not changes.bad_ones_fail:
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables continue: {why}")
             return
@@ -220,11 +212,7 @@ class MirrorSink(ManyTables):
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _mirror_name(self, table: SourceTable, former: str) -> str:
-        """The name of the table that mirrors a table of the database.
-
-        Args:
-            table: The table of the database.
-            former: The name in earlier batches; empty if there were none.
+        """The name of the table that mirrors `table`; `former` is its name in earlier batches, empty without any.
 
         Raises:
             CheckpointError: The name differs from the former one.
@@ -291,11 +279,7 @@ class MirrorSink(ManyTables):
             yield self._sinks[name], rows[name]
 
     def _refuse_other_rows(self, name: str, table: JavaTable | None) -> None:
-        """Refuses an existing table with rows that the mirror did not write: they would never be removed.
-
-        Raises:
-            InputError: The table has such rows.
-        """
+        """Refuses an existing table with rows that the mirror did not write: they would never be removed."""
         text = self._name(name).text
         if table is None or text in self.context.checkpoint.tables() or table.currentSnapshot() is None:
             return

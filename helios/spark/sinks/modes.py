@@ -50,15 +50,11 @@ class ModeBatch(Generic[M_co]):
 
     Attributes:
         rows: The rows, with all columns of the steps.
-        number: The batch's number.
-        mode: The write mode.
         table: The table's name, for messages.
         where: The line of the sink.
         left_out: The columns of the rows that the table does not store.
-        upsert_state: The pipeline's upsert state.
         shared: The upsert states of other pipelines.
         aligner: Evolves the table's schema, and aligns the rows with it.
-        stored_columns: The names and the types of the table's columns.
     """
 
     rows: Built
@@ -168,11 +164,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
 
 
 def refuse_unordered_partitions(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
-    """Rejects a filter over a column whose partitions are not in the order of its values.
-
-    Raises:
-        RunError: The filter names such a column.
-    """
+    """Rejects a filter over a column whose partitions are not in the order of its values."""
     unordered = pending.unordered()
     if not unordered:
         return
@@ -279,10 +271,7 @@ def _watch_other_states(
 ) -> None:
     """Makes the commit conflict with keys that other pipelines add to their upsert states meanwhile.
 
-    Args:
-        batch: The batch.
-        pending: The transaction.
-        narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
+    `narrow` keeps the rows whose key is in the batch; it is None if any key is a conflict.
     """
     # The closure does not refer to the transaction, because that would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base

@@ -21,8 +21,6 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
     """Opens or creates a table whose name comes from its rows, after checks of its schema and of its record.
 
     Args:
-        context: The context for the sink of one table.
-        name: The table.
         table: Iceberg's table object; None for a table to create.
         df: The rows; only their schema is used.
 
@@ -79,11 +77,7 @@ def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
 
 
 def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
-    """Refuses a table that was renamed, or that replaced another one, since the pipeline wrote under its name.
-
-    Raises:
-        CheckpointError: The table was renamed, or replaced another one.
-    """
+    """Refuses a table that was renamed, or that replaced another one, since the pipeline wrote under its name."""
     known, id = context.checkpoint.tables(), str(table.uuid())
     file = f"{context.checkpoint.location}/helios/tables.json"
     where, pipeline = context.plan.write.sink.origin, context.plan.pipeline

@@ -41,9 +41,7 @@ class SourceTable:
 
     Attributes:
         prefix: The prefix of Debezium's topics, which identifies the server.
-        db: The database.
         schema: The schema; empty if the database has no schemas.
-        table: The table.
 
     Examples:
         >>> str(SourceTable("shop", "postgres", "public", "orders"))
@@ -64,7 +62,6 @@ class ChangesByTable:
 
     Args:
         records: The records, as Spark reads them.
-        source: The source of the records.
         rejected: Collects the bad records.
 
     Attributes:

@@ -180,7 +180,6 @@ class KafkaReader(SpanSource):
         return end.as_json() if has_records or end.topics.keys() != at.topics.keys() else after
 
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None) -> TopicsPosition:
-        """The end of the batch after a position."""
         return advance(at, logs, max_rows, skips=self._skips)
 
     @property
