@@ -80,7 +80,7 @@ class Tls:
             ca=str(ca) if ca is not None else None,
             certificate=str(certificate) if certificate is not None else None,
             key=str(key) if key is not None else None,
-            key_password=secret(key_password, "tls(key_password=)") if key_password is not None else None,
+            key_password=secret(key_password, "tls(key_password=)") if key_password not in (None, "") else None,
         )
 
 

@@ -76,11 +76,11 @@ class Memory:
         if _is_frame(rows):
             frame_schema, frame_rows = engine().frame(rows, ddl)
             return MemorySource(columns=(), rows=frame_rows, declared_schema=frame_schema)
-        if not isinstance(rows, Collection) or isinstance(rows, (str, Mapping)):
+        if not isinstance(rows, Collection) or isinstance(rows, (str, bytes, Mapping)):
             raise DeclarationError(
                 f"Memory.source takes a list of rows, not {shown(rows)[:80]}.",
                 where=caller(),
-                fix='pass rows as dicts, such as [{"id": 1}]; or list(rows).',
+                fix="put it in a list: [row]." if isinstance(rows, Mapping) else 'pass rows as dicts: [{"id": 1}].',
             )
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:

@@ -226,6 +226,7 @@ class Receiver:
     async def _check(self) -> None:
         """Seals a segment that is old or large enough. After a disk error, tests whether the disk works again."""
         if any(task.done() for task in self._tasks):
+            await self._on_disk(self._segments.seal)
             return  # the writer has ended with an unknown error, which only a new start mends
         if self._disk_problem:
             await self._on_disk(self._segments.mend)

@@ -44,6 +44,8 @@ from helios.table.plans import FOLDER as PLANS
 from helios.table.plans import LAST, KeptPlan, lasting
 from helios.version import VERSION as HELIOS
 
+TABLES_FIX = "restore it from a backup, or refill the tables: `helios run --full-refresh`."
+
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "helios/again.json"
@@ -273,7 +275,7 @@ class Checkpoint:
             CheckpointError: `metadata` is lost, the last commit or one of the last two offsets is damaged, or the
                 pipeline's table was renamed.
         """
-        renamed = self.files.read_json(RENAMED)
+        renamed = self.files.read_json(RENAMED, "restore it; or delete it if the table was not renamed.")
         if renamed is not None and self.identity() is None:
             raise CheckpointError(
                 f"the table of this pipeline was renamed to {renamed['table']}; this run would fill a "
@@ -334,7 +336,7 @@ class Checkpoint:
 
     def tables(self) -> dict[str, str]:
         """The UUIDs of the routed or mirrored tables that this checkpoint has claimed, by table name."""
-        return dict(self.files.read_json("helios/tables.json") or {})
+        return dict(self.files.read_json("helios/tables.json", TABLES_FIX) or {})
 
     def write_tables(self, tables: Mapping[str, str]) -> None:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
@@ -360,7 +362,8 @@ class Checkpoint:
         For source N of the plan, the key "N" has the id of its snapshot (None for an empty table), and "name of N" its
         name. For a source without snapshots, "state of N" has the JSON of the entry that identifies its content.
         """
-        pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json")
+        fix = f"if no table has a part of batch {batch}, delete it: the batch is then joined with the present tables."
+        pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json", fix)
         return pins
 
     def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:

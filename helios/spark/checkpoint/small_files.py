@@ -29,6 +29,8 @@ LOCAL = re.compile(r"file:(?=/(?!/)|///)")
 REPLACED_ON_CLOSE = ("s3a", "gs")
 """The schemes of object stores. There, closing a file replaces the former object at once, and a rename is a copy."""
 
+RESTORE = "restore it from a backup, or start a new checkpoint with `helios run --new-checkpoint`."
+
 LOCK_SECONDS = 1.0
 """The longest wait for the lock: a suspended process may hold it forever."""
 
@@ -45,20 +47,13 @@ class SmallFiles(Protocol):
     root: str
     replaces_at_once: bool = True
 
-    def read_json(self, name: str) -> Any:
-        """The content of a JSON file; None when there is no such file.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
+    def read_json(self, name: str, fix: str = RESTORE) -> Any:
+        """The content of a JSON file; None when there is no such file. Raises a `CheckpointError` if it is damaged."""
         text = self.read(name)
         try:
             return json.loads(text) if text is not None else None
         except ValueError as error:
-            raise CheckpointError(
-                f"{self.root}/{name} is damaged ({error}).",
-                fix="restore it from a backup, or start a new checkpoint with `helios run --new-checkpoint`.",
-            ) from error
+            raise CheckpointError(f"{self.root}/{name} is damaged ({error}).", fix=fix) from error
 
     def read(self, name: str) -> str | None:
         """The file's text; None when there is no such file."""

@@ -37,6 +37,7 @@ from helios.spark.jvm.sql import quoted
 ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
 """The number of deltas above which they are folded into a base, as each batch reads all of them."""
+REPLACED_FIX = "delete it: the folders that it names then stay."
 KEPT_SECONDS = 3600.0
 """The time in seconds for which folded folders stay: a batch of another pipeline may be reading them."""
 
@@ -78,7 +79,7 @@ class UpsertState:
             return
         if stored is not None and self.has_keys:
             raise CheckpointError(
-                f"the upsert state of {target} has {_shown(json.loads(stored))}; the sink now has {_shown(terms)}. "
+                f"the upsert state of {target} has {_shown(self.terms or {})}; the sink now has {_shown(terms)}. "
                 "The two cannot be compared.",
                 where=where,
                 fix="put the keys and the order back, or refill the target with `helios run --full-refresh`. To go on "
@@ -89,8 +90,8 @@ class UpsertState:
     @property
     def terms(self) -> Mapping[str, object] | None:
         """The key columns and the order of the state; None before its first batch."""
-        text = self.files.read(f"{self.folder}/terms.json")
-        return dict(json.loads(text)) if text is not None else None
+        stored = self.files.read_json(f"{self.folder}/terms.json", "restore it from a backup.")
+        return dict(stored) if stored is not None else None
 
     @cached_property
     def began_with_keys(self) -> bool:
@@ -179,7 +180,7 @@ class UpsertState:
         Args:
             base: The newest base before the batch; None without any.
         """
-        noted = self.files.read_json(f"{self.folder}/replaced.json") or {}
+        noted = self.files.read_json(f"{self.folder}/replaced.json", REPLACED_FIX) or {}
         expected = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
         if base is None:
             expected |= {f"{self.folder}/base/{number}" for number in range(-1, batch)}
@@ -271,8 +272,7 @@ class UpsertState:
                 new checkpoint, and if the table has lost a replay.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
-        text = self.files.read(name)
-        known: dict[str, float] = json.loads(text or "{}")
+        known: dict[str, float] = self.files.read_json(name, REPLACED_FIX) or {}
         noted = {**dict.fromkeys(folders, now), **known}
         noted.pop(in_use, None)
         unused = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]

@@ -165,6 +165,10 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     return Orphans(name.text, files, deleted=not dry_run)
 
 
+BUCKETS = ("s3", "s3a", "s3n", "gs")
+"""The schemes whose locations begin with the name of a bucket."""
+
+
 def _refuse_shared_folder(name: TableName, location: str) -> None:
     """Refuses a folder that holds other tables, such as those of a namespace with the table's name."""
     folder = f"{location.rstrip('/')}/"
@@ -181,8 +185,9 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
 
 
 def _place(location: str) -> str:
-    """The bucket and the path of a location. s3 and s3a name the same bucket."""
-    return urlsplit(location).netloc + _path(location)
+    """The bucket and the path of a location; only the path elsewhere, where one folder has several forms."""
+    parts = urlsplit(location)
+    return (parts.netloc if parts.scheme in BUCKETS else "") + parts.path
 
 
 def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:

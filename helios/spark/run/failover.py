@@ -70,7 +70,8 @@ class ReplicaChoice:
 
     def recall(self, files: SmallFiles) -> None:
         """Restores the freshness marks that earlier processes stored."""
-        marks = files.read_json(SEEN) or {} if len(self) > 1 else {}
+        fix = "delete it: until a replica has answered once, one that shows less is then not found."
+        marks = (files.read_json(SEEN, fix) or {}) if len(self) > 1 else {}
         for catalog in self._combinations[0]:
             freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 

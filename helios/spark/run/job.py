@@ -187,10 +187,11 @@ class Job:
         if changed and begun:
             raise LedgerError(
                 f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed, or "
-                "its snapshot has expired: the rest would be joined with another state. Nothing more was written.",
+                "its snapshot has expired, or the script did not join it before: the rest would be joined with another "
+                "state. Nothing more was written.",
                 where=self.plan.origin,
-                fix="roll back the tables that have the batch, or refill them with `helios run --full-refresh`; and "
-                "keep snapshots of joined tables longer than the pipeline may be down.",
+                fix="put a former join back; or roll back the tables that have the batch, or refill them with "
+                "`helios run --full-refresh`. Keep snapshots of joined tables longer than the pipeline may be down.",
             )
         if changed:
             self.sink.reopen(batch)  # rows that were rejected with the former state are replaced

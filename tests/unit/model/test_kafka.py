@@ -73,6 +73,7 @@ def test_what_is_refused_where_it_is_written(declare: Callable[[], Any], message
 @pytest.mark.parametrize(
     ("start", "beginning"),
     [
+        (dict.fromkeys(reversed(range(12)), 5), ", ".join(f"{n}=5" for n in range(12))),
         ("latest", "latest"),
         ("2026-01-01", "2026-01-01T00:00:00Z"),
         ("2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z"),

@@ -176,7 +176,8 @@ class DebeziumReader(TopicChangesReader):
             raise CheckpointError(
                 f"{checkpoint.location}/{self._file}, the columns of a source, cannot be read ({error}).",
                 where=self._changes_source.origin,
-                fix="delete it: the columns are then taken from the newest records again.",
+                fix="delete it, and start when Debezium has written a record; or declare them: Cdc.debezium(..., "
+                "key=, schema=).",
             ) from error
 
     # rows

@@ -74,13 +74,14 @@ def refuse_encoding(source: FilesSource) -> None:
     encoding = encoding_of(source.reader_options())
     multi_line = source.flag("multiLine") or source.flag("wholetext")
     try:
-        line_end = classes().java.nio.charset.Charset.forName(encoding).encode("\n")
+        charset = classes().java.nio.charset.Charset.forName(encoding)
     except (PySparkException, Py4JJavaError) as error:
         raise InputError(
             f"{source.label()}: Java knows no encoding {encoding!r}.",
             where=source.origin,
             fix='write it as Java does: .option(encoding="UTF-8"), "ISO-8859-1" or "windows-1252".',
         ) from error
+    line_end = charset.encode("\n")
     if not multi_line and (line_end.remaining() != 1 or line_end.get() != ord("\n")):
         option = "wholetext" if source.format == "text" else "multiLine"
         raise InputError(
