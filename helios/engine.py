@@ -28,6 +28,7 @@ def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, pr
     """The context in which a script's pipelines are compiled.
 
     The configuration is that of the script's folder, or of the nearest folder above it that has a configuration file.
+    If there is no such script, as for a notebook's cell, the working directory stands for its folder.
     """
     folder = Path(origin_file).resolve().parent if os.path.exists(origin_file) else Path.cwd()
     return Context(config=load(folder, profile), catalogs=catalogs or {})

@@ -83,7 +83,7 @@ class Files:
 
 
 class Manifests:
-    """The files of a table's snapshots that may have rows that match a condition."""
+    """The files of a table's snapshots, without data files that cannot have a row that matches a condition."""
 
     def __init__(self, table: Table, condition: BooleanExpression) -> None:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator

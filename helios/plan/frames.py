@@ -21,7 +21,8 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
         declared: The columns to take, with types, as Spark SQL DDL; None for all columns with the frame's types.
 
     Raises:
-        DeclarationError: A column has a type, or values, that Spark does not support.
+        DeclarationError: A column has a type, or values, that Spark does not support, or the frame does not have each
+            declared column exactly once.
 
     Examples:
         >>> import pyarrow as pa

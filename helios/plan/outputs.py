@@ -23,9 +23,7 @@ TEMPORARY = "helios_output"
 def plan_output(sink: Output, home: Catalog) -> WritePlan:
     """The write plan of a sink that is not a table: rows are appended.
 
-    Args:
-        sink: The sink.
-        home: The catalog whose warehouse keeps the progress of a lasting sink.
+    `home` is the catalog whose warehouse keeps the progress of a lasting sink.
     """
     catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
     return WritePlan(

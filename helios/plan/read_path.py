@@ -14,12 +14,7 @@ from helios.table.plans import STATEFUL
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:
-    """The read path of a pipeline, and the reason for it.
-
-    Args:
-        pipeline: The pipeline.
-        sources: All sources of the pipeline.
-    """
+    """The read path of a pipeline, and the reason for it; `sources` are all its sources."""
     followed = [source for source in sources if source.streaming]
     if not followed:
         return ReadPath.BATCH, "no source is followed: one batch, then done"

@@ -57,7 +57,6 @@ def plan_write(
         reads: The sources, as far as they are known.
         offline: Whether the catalog may not be read.
         name: The pipeline's declared name; None if the pipeline is named after its table.
-        was: The pipeline's former name.
     """
     write = WritePlan(
         table=table,
@@ -130,12 +129,7 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
 def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schema | None:
     """The columns of the table that a sink creates for a stream.
 
-    None if the columns are known only at run, or if the sink creates no table.
-
-    Args:
-        sink: The sink.
-        table: The sink's table.
-        stream: The columns of the stream.
+    None if the columns are known only at run, or if the sink does not or cannot create the table.
     """
     columns = stored_columns(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores else None
     if columns is None or not columns.exact or not sink.creates:
@@ -166,7 +160,6 @@ def plan_existing(
     Args:
         write: The plan before the table is read.
         stream: The columns of the stream; None if they are known only at run.
-        reads: The sources.
     """
     iceberg = write.table.catalog.load(write.table.within).iceberg
     sink, before = write.iceberg, from_pyiceberg(iceberg.schema())

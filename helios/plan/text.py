@@ -45,7 +45,7 @@ MIRROR_CHANGES = {
 
 
 def lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yields every line as a label and a text. The label is empty if the text belongs to the label above."""
+    """Yields every line as a label and a text. The label is empty, or begins with `_`, if the label above applies."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
@@ -184,7 +184,7 @@ def _spilled(spill: Spill) -> str:
 
 
 def _history_note(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yields a note if no snapshot of a streaming pipeline's table expires: each commit lists all of them again."""
+    """Yields a note if no snapshot of a streaming pipeline's table expires: each commit lists all snapshots again."""
     sink = plan.write.sink.iceberg
     if plan.trigger is None or sink is None or (sink.maintenance is not None and sink.maintenance.expire is not None):
         return

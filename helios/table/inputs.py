@@ -118,7 +118,7 @@ def _before(a: Range, b: Range) -> bool:
 def _walk(span: Range, look: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
     """Walks from the end of a range back to a stop.
 
-    Returns the snapshots on the way, and False if the walk ended at an expired snapshot.
+    Returns the snapshots on the way, without the stop, and whether the walk met no expired snapshot.
     """
     walked: set[int] = set()
     snapshot: int | None = span.to.snapshot

@@ -308,7 +308,7 @@ def _text(path: Path) -> str:
 
 
 def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()) -> list[DeclarationError]:
-    """A problem for each pair of names that differ only in case, and so are ambiguous."""
+    """A problem for each field whose name differs at most in case from that of an earlier one."""
     problems: list[DeclarationError] = []
     seen: dict[str, str] = {}
     for field in fields:

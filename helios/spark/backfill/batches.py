@@ -66,7 +66,8 @@ def past_batches(
         requested: The first and the last snapshot of the commits to repair.
 
     Raises:
-        InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read.
+        InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read
+            or where it has ended.
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
     retained = commits(table, branch=plan.write.sink.branch_name or MAIN)

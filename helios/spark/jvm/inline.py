@@ -13,7 +13,6 @@ def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[obje
     """A DataFrame that contains a few given values.
 
     Args:
-        spark: The session.
         schema: The columns and their types, as DDL.
         columns: The values of each column, all of one length.
     """

@@ -322,7 +322,7 @@ def _by_commit(reruns: Sequence[Rerun], first: int) -> Iterator[tuple[int, list[
 
 
 def _head(table: JavaTable) -> int | None:
-    """The current snapshot."""
+    """The id of the current snapshot, after a refresh; None for an empty table."""
     table.refresh()
     newest = table.currentSnapshot()
     return int(newest.snapshotId()) if newest is not None else None

@@ -63,8 +63,6 @@ class Started:
     """A validated start.
 
     Attributes:
-        lease: The lease on the checkpoint.
-        sink: The sink of its batches.
         planned: The last batch that an earlier process may have written; -1 for none.
     """
 
@@ -203,10 +201,7 @@ class StartupValidator:
     def _refuse_schema(self, table: JavaTable, df: DataFrame, *, moved: bool = True) -> None:
         """Rejects rows that do not fit the table, and an upsert that has lost its order.
 
-        Args:
-            table: The target.
-            df: The rows.
-            moved: Whether the checkpoint is at its final location. Otherwise the order is not checked yet.
+        If the checkpoint is not at its final location yet (`moved` is False), the order is not checked.
         """
         write = self.plan.write
         if write.mode.traits.stores:

@@ -132,7 +132,10 @@ class MirrorSink(ManyTables):
         """The rows of each table, by the table's name. Records that belong to no table are rejected as bad records.
 
         Raises:
-            InputError: Two tables would have the same name, or the types of a column do not fit together.
+            InputError: A table would have the name of another one or of Helios's own, or its changes do not fit and the
+                pipeline stops at bad records.
+            CheckFailed: Its changes do not fit, and `.evolve_schema` allows less than "full".
+            RunError: Its rows lack a column of its key.
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         accepted: dict[str, tuple[SourceTable, Mirrored]] = {}

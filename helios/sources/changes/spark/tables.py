@@ -88,7 +88,8 @@ class ChangesByTable:
         """The columns of a table.
 
         Raises:
-            InputError: A column has had several types, and no type holds the values of all.
+            InputError: A column has had several types, and no type holds the values of all; or two columns of a version
+                differ only by case.
         """
         return debezium_rows.columns(self.tables[table].versions, self._source)
 

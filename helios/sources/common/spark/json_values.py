@@ -62,7 +62,6 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
     """The columns of JSON objects, as Spark infers them from all objects.
 
     Args:
-        spark: The session.
         lines: The objects, as texts in the only column.
         options: The options of Spark's JSON reader.
     """
@@ -102,8 +101,6 @@ def json_line(
     """Rewrites a text of JSON so that Spark's parser reads it without changing a value; see JsonLine.java.
 
     Args:
-        spark: The session.
-        text: The column with the texts.
         columns: The wanted columns, as Spark's JSON form of a schema; empty for all fields.
         texts: The types whose values become strings.
         features: Jackson's features to enable, and `ALONE`, which Jackson does not know: with it, only white space may
