@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` is asked
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     marks.mark_all(items)
+    for item in items:
+        promises.shown(item)  # refuses a promise that is not there, also if only some tests are run
     config.stash[ALL] = list(items)
 
 
