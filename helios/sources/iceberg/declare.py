@@ -179,14 +179,14 @@ class IcebergSource(Source):
         return replace(self, at=At("at_ref", name))
 
     def between(self, a: Point, b: Point) -> Self:
-        """Reads the rows appended after `a`, up to and including `b`; with `.changes()`, the row-level changes.
+        """Reads the rows appended after `a`, up to and including `b`; after `.changes()`, the row-level changes.
 
         Args:
             a: A snapshot id, a time (a datetime or ISO text), or the name of a branch or a tag.
             b: A later point of the same history, in the same forms.
         """
         span = Between(_point("between", a), _point("between", b))
-        return replace(self, between_points=span)
+        return replace(self, between_points=span, changed=self.changed if self.between_points is None else None)
 
     def changes_between(self, a: Point, b: Point, keys: str | Iterable[str] | None = None) -> Self:
         """Reads the row-level changes after `a`, up to and including `b`, one change set per commit.

@@ -61,6 +61,7 @@ def test_calls_give_new_values_in_any_order() -> None:
 def test_history_as_rows_or_as_changes() -> None:
     assert ORDERS.changes_between(1, 2, "id").changed == Changes(("id",))
     assert ORDERS.changes_between(1, 2, "id").between(1, 2).changed is None
+    assert ORDERS.changes("id").between(1, 2).changed == Changes(("id",))
     assert ORDERS.between(1, 2).changes(["id"]) == ORDERS.changes_between(1, 2, "`id`")
     assert ORDERS.between(1, 2).between_points == Between(1, 2)
 
