@@ -68,7 +68,7 @@ class UnknownCall(DeclarationError, AttributeError):
 class LikeDataFrame:
     """Base of flows and steps: refuses a method that only a DataFrame has, and names the step that does the same."""
 
-    if not TYPE_CHECKING:  # an unknown name is an error of the type checker
+    if not TYPE_CHECKING:  # type checkers do not see it, so they report unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             _refuse(self, name, STEPS)

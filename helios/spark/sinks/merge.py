@@ -61,7 +61,7 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """The terms of a mode's order: two orders of a key can be compared only if their terms are equal."""
+    """The key columns, the declared order and its type: two orders of a key can be compared only if these are equal."""
     kind = rows.schema[ORDER].dataType
     group = next((name for base, name in COMPARABLE_TYPES.items() if isinstance(kind, base)), None)
     return {
@@ -248,7 +248,9 @@ def merge_text(
     deletes: bool,
     equal: str = "=",
 ) -> str:
-    """The SQL text of an upsert's MERGE. It has at least two clauses, so that two concurrent MERGEs conflict.
+    """The SQL text of an upsert's MERGE.
+
+    It never only inserts: Spark would run it as an append, and two concurrent appends do not conflict.
 
     Args:
         columns: The columns that are updated in a matched row.
@@ -278,7 +280,7 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
         events: The batch: one row per key and order, aligned with the target, with the helper columns; `valid_from` is
             the order.
         target: The target before the batch.
-        remembered: The stored deletes, with the key columns, `ORDER` and `DELETED`.
+        remembered: The stored orders, with the key columns, `ORDER` and `DELETED`; only those of deletes are used.
 
     Returns:
         Rows of the target's columns with the helper columns, to be merged by key and `valid_from`.
