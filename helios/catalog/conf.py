@@ -143,8 +143,8 @@ def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None
     """The folder in which a pipeline stores the keys of its upserts; None if there is none.
 
     There is no folder if the warehouse is temporary, or if only the server knows it. Nor is there one if the checkpoint
-    and the warehouse are in different stores, because Hadoop has the driver and the credentials of the checkpoint's
-    store only.
+    and the warehouse are in different stores, because Hadoop has only the file system's classes and the
+    credentials of the checkpoint's store.
 
     Args:
         id: The checkpoint's id.

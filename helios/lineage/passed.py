@@ -62,6 +62,10 @@ _NAMED = re.compile(r"(?:(?:(?:`[^`]+`|\w+)\.)*|.*\sAS\s+)(`[^`]+`|\w+)", re.IGN
 """A part of a select whose name in the result is certain: a column or a field, or an expression with AS."""
 
 
+VALUES = ("null", "true", "false", "current_date", "current_timestamp", "current_user", "localtimestamp", "user")
+"""Values that look like columns."""
+
+
 def _same(parts: list[str], column: str) -> str | None:
     return column
 
@@ -70,12 +74,17 @@ def _unknown(parts: list[str], column: str) -> str | None:
     return None
 
 
+def _is_column(expression: str) -> bool:
+    """True if an expression is the name of a column, and not a value that looks like one."""
+    return expression.isidentifier() and expression.lower() not in VALUES
+
+
 def _assigned(parts: list[str], column: str) -> str | None:
     """The source of a column after `with_columns`: itself or a column assigned to it; None if the step computes it."""
     for part in parts:
         name, _, expression = part.partition("=")
         if name.lower() == column.lower():
-            return expression if expression.isidentifier() else None
+            return expression if _is_column(expression) else None
     return column
 
 
@@ -91,7 +100,7 @@ def _selected(parts: list[str], column: str) -> str | None:
         words = part.split()
         if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`").lower() == column.lower():
             source = " ".join(words[:-2]).strip("`")
-            return source if source.isidentifier() else None
+            return source if _is_column(source) else None
     others = [_NAMED.fullmatch(part) for part in parts if part != "*"]
     certain = all(other is not None and other[1].strip("`").lower() != column.lower() for other in others)
     return column if "*" in parts and certain else None  # another part may have this name

@@ -104,7 +104,7 @@ def frames(
 def _checked(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows without their marks; raises `NotNative` if Spark may fail on a row."""
     if rows.get_column(FAILS).any():
-        raise NotNative("Spark may fail on a value of the batch, and names it then")
+        raise NotNative("Spark may fail on a value of the batch, with an error that names the value")
     return rows.drop(FAILS)
 
 

@@ -38,8 +38,8 @@ def text_of(first: str, lines: Iterable[tuple[str, str]]) -> str:
 
 MIRROR_CHANGES = {
     "fail": "",
-    "keep": ", continuing when the log does not follow a change of columns",
-    "snapshot": ", awaiting a snapshot when the log does not follow a change of columns",
+    "keep": ", continuing after a change of columns that the database's log does not fully describe",
+    "snapshot": ", awaiting a snapshot after a change of columns that the database's log does not fully describe",
 }
 """For each `.on_schema_change` of a mirror, the end of the mirror's line."""
 

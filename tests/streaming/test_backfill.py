@@ -133,6 +133,19 @@ def test_a_backfill_that_was_stopped_goes_on(world: Any) -> None:
     assert world.rows("a.t", "id", "value") == expected(range(20), five_to_six)
 
 
+def test_rows_of_others_are_kept_after_an_upgrade_to_v3(world: Any) -> None:
+    """The rows of an upgraded table have no lineage before the next commit."""
+    fill(world, range(16))
+    world.run(pipeline(world))
+    world.sql("INSERT INTO local.a.t SELECT 100L, '2026-01-05', timestamp'2026-01-05 10:00:00', 7L")
+    world.sql("ALTER TABLE local.a.t SET TBLPROPERTIES ('format-version' = '3')")
+    mended = pipeline(world, RIGHT)
+    with pytest.raises(InputError, match=r"day 2026-01-05 of local.a.t holds rows of another writer \(snapshot \d+\);"):
+        backfill(world, mended, FIVE_TO_SIX, dry_run=True)
+    done = backfill(world, mended, "day = '2026-01-06'")
+    assert [(one.before, one.after) for one in done.slices] == [(4, 4)]
+
+
 def test_rows_of_others_are_kept(world: Any) -> None:
     """A slice with rows of another writer, or that has lost rows by one, is refused; a dry run says so too."""
     fill(world, range(16))

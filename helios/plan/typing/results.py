@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from helios.plan.typing.decimals import bounded
 from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
 from helios.plan.typing.types import INTEGRAL, MAX_PRECISION, NUMERIC, UNKNOWN, SparkType, decimal, struct
 
@@ -34,10 +33,18 @@ def averaged(kind: SparkType) -> SparkType:
 
 
 def rounded(kind: SparkType, digits: int) -> SparkType:
-    """The type of ROUND of a decimal to a number of digits."""
+    """The type of ROUND of a decimal to a number of digits: Spark's `RoundBase` caps the precision, not the scale.
+
+    Examples:
+        >>> str(rounded(decimal(38, 18), 18)), str(rounded(decimal(10, 2), -1)), str(rounded(decimal(3, 2), -5))
+        ('decimal(38,18)', 'decimal(9,0)', 'decimal(6,0)')
+    """
     precision, scale = kind.numbers
+    whole_digits = precision - scale + 1
+    if digits < 0:
+        return decimal(min(max(whole_digits, 1 - digits), MAX_PRECISION), 0)
     kept = min(scale, digits)
-    return bounded(precision - scale + 1 + kept, kept)
+    return decimal(min(whole_digits + kept, MAX_PRECISION), kept)
 
 
 def whole(kind: SparkType) -> SparkType:

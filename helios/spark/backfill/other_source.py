@@ -49,7 +49,7 @@ def _table(spark: SparkSession, plan: Plan, name: TableName, live_position: Live
     if snapshot is None or table.snapshot(snapshot) is None:
         raise InputError(
             f"--from {name.text}: the pipeline has read only a part of a snapshot of it, or that snapshot has expired.",
-            fix="let the pipeline read on, and start again.",
+            fix="let the pipeline read on, then run the backfill again.",
         )
     return spark.read.option("versionAsOf", snapshot).table(name.sql)
 

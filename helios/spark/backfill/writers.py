@@ -100,7 +100,7 @@ class TargetRows:
         others = self.others(head)
         adding = [snapshot for snapshot in others if int(snapshot.summary().get("added-data-files") or 0)]
         removing = [snapshot for snapshot in others if str(snapshot.operation()) in ("delete", "overwrite")]
-        if adding and (writers := list(self._writers_of_rows(slice, head, adding))):
+        if adding and (writers := list(dict.fromkeys(self._writers_of_rows(slice, head, adding)))):
             raise self._error(slice, f"holds rows of {_listed(writers)}")
         for snapshot in removing:
             if self._count(slice, self._parent(snapshot)) > self._count(slice, snapshot):
@@ -149,22 +149,18 @@ class TargetRows:
     ) -> Iterator[str]:
         """Yields the other writers whose rows a slice has.
 
-        In format v3, the row lineage tells which commit wrote a row. In format v2, the commit that added the file does.
+        In format v3, the row lineage tells which commit wrote a row. In format v2, the commit that added the file does,
+        and in format v3, too, if rows have no lineage yet, as after an upgrade.
 
         Args:
             adding: The commits of other writers that added files, newest first.
         """
-        lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
-        column = LAST_CHANGED if lineage else "_file"
-        rows = self.rows(slice.condition, head, column)
-        if rows is None:
+        numbers = self._values(slice, head, LAST_CHANGED) if self._has_lineage else [None]
+        by_number: dict[object, JavaSnapshot] = {int(snapshot.sequenceNumber()): snapshot for snapshot in adding}
+        yield from sorted({self._writer(by_number[number]) for number in numbers if number in by_number})
+        if head is None or None not in numbers:
             return
-        values = [row[0] for row in rows.select(column).distinct().collect()]
-        if lineage:
-            by_number = {int(snapshot.sequenceNumber()): snapshot for snapshot in adding}
-            yield from sorted({self._writer(by_number[number]) for number in values if number in by_number})
-            return
-        assert head is not None
+        values = self._values(slice, head, "_file")
         entries = self._spark.read.option("versionAsOf", int(head.snapshotId())).table(f"{self._name.sql}.entries")
         files = entries.where("status < 2").select("data_file.file_path", "snapshot_id")
         added = {int(row[0]) for row in files.where(F.col("file_path").isin(values)).select("snapshot_id").collect()}
@@ -176,6 +172,15 @@ class TargetRows:
                 oldest = self._writer(adding[-1])
                 yield f"files that snapshot {id} has compacted, maybe with rows of {oldest}"
                 return
+
+    @property
+    def _has_lineage(self) -> bool:
+        return int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
+
+    def _values(self, slice: Slice, head: JavaSnapshot | None, column: str) -> list[object]:
+        """The distinct values of a metadata column in the rows of a slice."""
+        rows = self.rows(slice.condition, head, column)
+        return [row[0] for row in rows.select(column).distinct().collect()] if rows is not None else []
 
     def _count(self, slice: Slice, snapshot: JavaSnapshot | None) -> int:
         rows = self.rows(slice.condition, snapshot)

@@ -17,7 +17,7 @@ def summary(upkeep: Upkeep) -> str:
 SUMMARIES: dict[str, Callable[[Any], str]] = {
     "compact": lambda done: (
         f"compacted {counted(done.rewritten, 'file')} into {done.added}"
-        + (f", {counted(done.deletes, 'delete file')}" if done.deletes else "")
+        + (f", and removed {counted(done.deletes, 'delete file')}" if done.deletes else "")
         + (f"; gave up: {done.gave_up}" if done.gave_up else "")
     ),
     "expire": lambda done: (

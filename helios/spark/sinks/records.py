@@ -29,7 +29,8 @@ def names_of(table: JavaTable, names: Iterable[str | None], record: Record | Non
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # The name of a pipeline of another branch stays: that branch was published into this one, with the stamps.
+        # A former name still counts if its present pipeline is on another branch: the publication of that branch
+        # brings stamps with this name into this one.
         if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
             former.add(name)
     return {name for name in names if name} | former

@@ -71,6 +71,7 @@ def unknown(df: object) -> object:
     "transform",
     [
         with_columns(id="id + 1"),
+        with_columns(id="null"),
         with_columns(id="if(a = b, id, 0)"),
         with_columns(name=r"replace(name, '\', id=id', 'x')", id="id + 1"),
         with_columns(name="upper(name) /* , */", n="1"),

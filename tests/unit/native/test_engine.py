@@ -237,7 +237,7 @@ def test_renamed_columns_are_found_by_their_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("expression", ["n + 1", "-(n - 1) * 5000000", "CAST(id * 1000000000000 AS INT)"])
 def test_a_value_on_which_spark_may_fail_leaves_the_batch_to_spark(tmp_path: Path, expression: str) -> None:
     told = done(tmp_path, SOURCE >> with_columns(y=expression) >> where("id = 1"))
-    assert told == {"refused": "Spark may fail on a value of the batch, and names it then"}
+    assert told == {"refused": "Spark may fail on a value of the batch, with an error that names the value"}
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

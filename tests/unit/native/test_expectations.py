@@ -94,7 +94,7 @@ def test_a_row_that_stops_the_run_leaves_the_batch_to_spark(tmp_path: Path) -> N
 @pytest.mark.parametrize("on_fail", ["drop", "fail"])
 def test_a_condition_on_which_spark_may_fail_leaves_the_batch_to_spark(tmp_path: Path, on_fail: Any) -> None:
     told = done(tmp_path, SOURCE >> expect({"next": "n + 1 > 0"}, on_fail=on_fail))
-    assert told == {"refused": "Spark may fail on a value of the batch, and names it then"}
+    assert told == {"refused": "Spark may fail on a value of the batch, with an error that names the value"}
 
 
 @pytest.mark.parametrize(

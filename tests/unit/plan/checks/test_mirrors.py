@@ -149,8 +149,8 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
 def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan]) -> None:
     plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
     assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
-    assert "<table>, continuing when the log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
-    assert "<table>, awaiting a snapshot when" in str(planned(CHANGES >> SINK.on_schema_change("snapshot")))
+    assert "<table>, continuing after a change of columns" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
+    assert "<table>, awaiting a snapshot after a change" in str(planned(CHANGES >> SINK.on_schema_change("snapshot")))
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:
