@@ -113,9 +113,7 @@ class UpsertRepair:
         assert ledger is not None
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
-        ledger.find(
-            Batch(number, (), replayed=True)
-        )  # refreshes the table, and notes the head that this commit follows
+        ledger.find(Batch(number, (), replayed=True))  # refreshes the table, and notes its head
         live_position = self.live.position(ledger.table, committed)
         changes = compute(live_position)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()

@@ -122,7 +122,7 @@ class AuditedSink(TableSink):
         self._reset_branch()
         if not options.retries_conflicts and not self._main_has_same_rows(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
-        staging.find(replace(batch, replayed=True))  # refreshes the table, and notes the head that this commit follows
+        staging.find(replace(batch, replayed=True))  # refreshes the table, and notes its head
         with self.failures_observed():
             result = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if result is None or isinstance(result, Conflict) or result.already_committed or result.snapshot is None:
