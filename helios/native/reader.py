@@ -118,7 +118,8 @@ def _computed(
 ) -> pl.LazyFrame:
     """Removes deleted rows, and applies the first stage (the steps before any expectation).
 
-    `rows` must have the column `ROW` if there are deleted rows, or if the result is to have it (`numbered`).
+    `rows` must have the column `ROW` if there are deleted rows, if the result is to have it (`numbered`), or if the
+    program reads no column of the file.
     """
     import polars as pl
 

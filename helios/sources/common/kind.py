@@ -63,10 +63,10 @@ class SourceKind:
         units: The plural name of the units that a batch never splits, such as files.
         place: Returns the location of the source's files if they are on an object store, otherwise None; may raise an
             `InputError`.
-        same: Returns True if a recorded entry may belong to a source although their names differ, as those of
-            overlapping folders do.
-        entry: A field that only entries of this kind have, with an empty value. It marks the kind of an entry that is
-            not recorded yet, for `same`.
+        same: Returns True if an entry may belong to a source although their names differ, as those of overlapping
+            folders do. An entry is the part of a ledger record's position that belongs to one source.
+        entry: A field that only entries of this kind have, with an empty value. It marks the kind of the entry that
+            stands for a source of which no position is recorded yet, for `same`.
         again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
             span of the batch, the values of the key by column, the source as its plan shows it, and a
             `helios.table.view.View` of the tables and checkpoints. It returns an `Again`. Without the function,

@@ -141,7 +141,7 @@ def _rows(
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
-    """The rows of a group as the files have them, with their file; from text also the line, and why it is bad."""
+    """The rows of a group as its files have them, with their file; in parsed formats also the line and its fault."""
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
