@@ -28,6 +28,7 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
     for step in reversed(steps):
         call, _, rest = step.partition("(")
         rule = RULES.get(call, _unknown)
+        # `arguments` cannot split a step whose text has raw strings or comments.
         source = None if rule is not _same and RAW.search(step) else rule(arguments(rest.removesuffix(")")), column)
         if source is None:
             return None, step
@@ -40,6 +41,9 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
 
     Args:
         steps: The steps as the plan shows them; None if no plan is stored.
+
+    Returns:
+        The translated key and None; or an empty key, and a look-up result without rows, whose note is the reason.
     """
     if not key:
         return key, None

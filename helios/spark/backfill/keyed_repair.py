@@ -113,7 +113,8 @@ class UpsertRepair:
         assert ledger is not None
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
-        ledger.find(Batch(number, (), replayed=True))  # refreshes the table, and notes its head
+        # Refreshes the target, and sets the head against which `try_commit` validates the commit.
+        ledger.find(Batch(number, (), replayed=True))
         live_position = self.live.position(ledger.table, committed)
         changes = compute(live_position)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()

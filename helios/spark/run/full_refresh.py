@@ -77,6 +77,7 @@ def _unreadable_reason(spark: SparkSession, read: ReadPlan, start: Start) -> str
     if start.get("uuid") not in (None, str(table.uuid())):
         return "its first start is that of another table"
     history = History(table, tables.head(table, read.branch))
+    # `expired` is the newest expired snapshot: if it is the start itself, all snapshots after the start are retained.
     kept = position.snapshot is None or any(int(snapshot.snapshotId()) == position.snapshot for snapshot in history)
     return "" if kept or history.expired == position.snapshot else "snapshots after its first start have expired"
 

@@ -92,7 +92,7 @@ class AuditedSink(TableSink):
             if isinstance(result, Commit):
                 seconds = max(0.0, time.monotonic() - started - result.write_seconds)
                 return replace(result, retries=retries.used, commit_seconds=seconds)
-            commit = self.ledger.find(replace(batch, replayed=True))
+            commit = self.ledger.find(replace(batch, replayed=True))  # main may have the batch by now
             if commit is not None:
                 return commit
             if not options.retries_conflicts and not self._main_has_same_rows(seen):
@@ -122,7 +122,8 @@ class AuditedSink(TableSink):
         self._reset_branch()
         if not options.retries_conflicts and not self._main_has_same_rows(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
-        staging.find(replace(batch, replayed=True))  # refreshes the table, and notes its head
+        # Sets the head of the branch against which `try_commit` validates the commit.
+        staging.find(replace(batch, replayed=True))
         with self.failures_observed():
             result = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if result is None or isinstance(result, Conflict) or result.already_committed or result.snapshot is None:

@@ -203,7 +203,10 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return -1;
   }
 
-  /** Returns true if a field is left out, as certainly no column has its name. */
+  /**
+   * Returns true if a field is left out, as certainly no column has its name. Names that are not ASCII, or are longer
+   * than `LONGEST_NUMBER`, are not compared: an object with such a field is not plain.
+   */
   private boolean leavesOut(Node node, int begin, int end) {
     if (!ignores || end - begin > LONGEST_NUMBER) {
       return false;
@@ -298,6 +301,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     at++;
     byte token = spaces();
     while (token != last) {
+      // `at++ < 0` is never true: it steps over the colon.
       if (first == '{' && (token != '"' || text() == UNSURE || spaces() != ':' || at++ < 0)) {
         return false;
       }
