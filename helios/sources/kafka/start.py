@@ -41,20 +41,13 @@ def checked_start(at: Start) -> str | datetime | OffsetsByTopic:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _place(pair: tuple[Any, Any]) -> tuple[bool, int, str]:
-    """The place of a partition among others: numbers in their order, then what is no number."""
-    partition = pair[0]
-    is_number = isinstance(partition, int)
-    return not is_number, partition if is_number else 0, str(partition)
-
-
 def _offsets(given: Mapping[Any, Any]) -> OffsetsByTopic:
     """Returns declared offsets by topic, if they are valid."""
     of_one_topic = all(isinstance(key, int) for key in given)
     topics = {"": given} if of_one_topic else given
     by_topic: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for topic, offsets in sorted(topics.items(), key=lambda item: str(item[0])):
-        pairs = sorted(offsets.items(), key=_place) if isinstance(offsets, Mapping) else []
+        pairs = list(offsets.items()) if isinstance(offsets, Mapping) else []
         numbers = [number for pair in pairs for number in pair]
         valid = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
         if not pairs or not valid or not isinstance(topic, str):
@@ -63,5 +56,5 @@ def _offsets(given: Mapping[Any, Any]) -> OffsetsByTopic:
                 where=caller(),
                 fix='write {0: 15, 1: 20}, or for several topics {"orders": {0: 15}, "payments": {0: 7}}.',
             )
-        by_topic.append((topic, tuple(pairs)))
+        by_topic.append((topic, tuple(sorted(pairs))))
     return tuple(by_topic)
