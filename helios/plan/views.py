@@ -15,14 +15,11 @@ from helios.model.columns import CHANGE_COLUMNS
 from helios.model.flow import Pipeline, flows
 from helios.model.sink import IcebergSink
 from helios.model.step import Step, Traits, step_kinds
-from helios.plan.typing.aggregates import changed_columns, group_columns, stateful_steps
+from helios.plan.typing.aggregates import final_group_names, group_columns, stateful_steps
 from helios.steps.aggregate import Aggregate
-from helios.steps.rename import Rename
-from helios.steps.select import Select
 
 _CHANGE_COLUMN = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
 _TEXT_LITERAL = re.compile(r"'[^']*'")
-_COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -139,13 +136,13 @@ def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, str]]:
     """Yields the problem of a sink that does not upsert the view by its groups."""
     groups = group_columns(view.aggregate) or ()
-    final_names = _final_names(groups, view.after)
+    final_names = final_group_names((view.aggregate, *view.after))
     mode = sink.mode.upsert
     named = f"{view.aggregate.text()} over followed changes is a view, which"
     if not groups:
         yield f"{named} needs groups.", view.aggregate.origin, 'group by a column: aggregate("country", ...).'
         return
-    if final_names is None:
+    if not final_names:
         yield (
             f"{named} is upserted by its groups ({', '.join(groups)}), and a later step changes or drops one of them.",
             view.aggregate.origin,
@@ -164,30 +161,3 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
     elif sink.routing is not None or sink.audits:
         call = "route()" if sink.routing is not None else "audit()"
         yield f"{named} is one table, without {call}.", sink.origin, f"leave .{call} out."
-
-
-def _final_names(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | None:
-    """The names of the group columns after the last step; None if a step changes or drops one."""
-    names = list(groups)
-    for step in after:
-        if isinstance(step, Rename):
-            names = [step.renamed(name) for name in names]
-        elif isinstance(step, Select):
-            selected = dict(pair for text in step.expressions for pair in _selected_column(text))
-            if any(text.strip() == "*" for text in step.expressions):
-                continue  # each column keeps its name; an alias is a copy
-            if any(name.lower() not in selected for name in names):
-                return None
-            names = [selected[name.lower()] for name in names]
-        elif {name.lower() for name in changed_columns(step)} & {name.lower() for name in names}:
-            return None
-    return tuple(names)
-
-
-def _selected_column(text: str) -> list[tuple[str, str]]:
-    """The column, in lower case, and its name in the result, if an expression is only a column; otherwise empty."""
-    match = _COLUMN_AND_ALIAS.fullmatch(text)
-    if match is None:
-        return []
-    column = match[1].strip("`")
-    return [(column.lower(), (match[2] or column).strip("`"))]

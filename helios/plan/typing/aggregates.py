@@ -23,6 +23,7 @@ from helios.steps.watermark import Watermark
 from helios.steps.with_columns import WithColumns
 
 _WORD = re.compile(r"\w+")
+_COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
 
 
 def is_streaming(flow: Flow) -> bool:
@@ -57,10 +58,10 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
     aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:
         return False
-    return {name.lower() for name in _final_group_names(flow.steps)} == {key.lower() for key in table.mode.keys}
+    return {name.lower() for name in final_group_names(flow.steps)} == {key.lower() for key in table.mode.keys}
 
 
-def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
+def final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
     """The names that the aggregate's group columns have after the last step.
 
     Empty if there is no aggregate, or if a later step keeps state or yields several rows for a group.
@@ -75,13 +76,8 @@ def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
             names = tuple(map(step.renamed, names))
         elif isinstance(step, Sql):
             names = _selected_names(step.query, names)
-        elif isinstance(step, Select) and any(text.strip() == "*" for text in step.expressions):
-            continue  # each column keeps its name; an alias is a copy
         elif isinstance(step, Select):
-            aliases = {old.lower(): new for text in step.expressions for old, new in renaming(text)}
-            if set(map(str.lower, names)) & (_computed_names(step) - aliases.keys()):
-                return ()
-            names = tuple(aliases.get(name.lower(), name) for name in names)
+            names = selected_names(step, names)
         elif set(map(str.lower, changed_columns(step))) & set(map(str.lower, names)):
             return ()
     return names or ()
@@ -96,10 +92,19 @@ def changed_columns(step: Step) -> Sequence[str]:
     return [name for name, _ in step.types] if isinstance(step, Cast) else []
 
 
-def _computed_names(step: Select) -> set[str]:
-    """The names, in lower case, that a select gives to expressions other than plain columns."""
-    aliased = ((alias_of(text), text) for text in step.expressions)
-    return {alias.lower() for alias, text in aliased if alias is not None and not list(renaming(text))}
+def selected_names(step: Select, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that columns have after a select; empty if it leaves one out, or computes it anew.
+
+    Examples:
+        >>> selected_names(Select(("`order day` AS day", "n")), ["Order Day"])
+        ('day',)
+        >>> selected_names(Select(("*", "id AS key")), ["id"]), selected_names(Select(("upper(id) AS id",)), ["id"])
+        (('id',), ())
+    """
+    if any(text.strip() == "*" for text in step.expressions):
+        return tuple(names)  # each column keeps its name; an alias is a copy
+    selected = dict(pair for text in step.expressions for pair in selected_column(text))
+    return tuple(selected[name.lower()] for name in names) if selected.keys() >= {*map(str.lower, names)} else ()
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
@@ -199,10 +204,13 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
     return str(group.sql("spark"))
 
 
-def renaming(text: str) -> list[tuple[str, str]]:
-    """The old and the new name as a pair, if an expression only renames a column; otherwise empty."""
-    match = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
-    return [(match[1], match[2])] if match else []
+def selected_column(text: str) -> list[tuple[str, str]]:
+    """The column, in lower case, and its name in the result, if an expression is only a column; otherwise empty."""
+    match = _COLUMN_AND_ALIAS.fullmatch(text)
+    if match is None:
+        return []
+    column = match[1].strip("`")
+    return [(column.lower(), (match[2] or column).strip("`"))]
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:

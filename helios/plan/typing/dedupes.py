@@ -8,7 +8,7 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.call import Call
 from helios.model.flow import Flow, flows
 from helios.model.step import Step
-from helios.plan.typing.aggregates import group_columns, is_streaming, renaming
+from helios.plan.typing.aggregates import group_columns, is_streaming, selected_column
 from helios.steps.aggregate import Aggregate
 from helios.steps.dedupe import Dedupe
 from helios.steps.join import Join
@@ -58,7 +58,7 @@ def _times_after(step: Step, times: set[str]) -> set[str] | None:
     if isinstance(step, Rename):
         return {step.renamed(name).lower() for name in times}
     if isinstance(step, Select):
-        pairs = [pair for text in step.expressions for pair in renaming(text)]
+        pairs = [pair for text in step.expressions for pair in selected_column(text)]
         return times | {new.lower() for old, new in pairs if old.lower() in times}
     if isinstance(step, WithColumns):
         return times | {name.lower() for name, text in step.columns if text.strip(" `").lower() in times}

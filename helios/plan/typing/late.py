@@ -72,6 +72,8 @@ def _obstacles(flow: Flow) -> Iterator[str]:
         yield "the stream follows several sources"
     elif len(watermarks) != 1:
         yield "the stream has several watermarks"
+    elif watermarks[0] not in flow.steps:
+        yield "it stands in a stream that is joined or united"
     elif dropping_index is None:
         yield "no window and no dedupe after it keeps state by event time"
     elif len(stateful) != 1:
