@@ -149,7 +149,7 @@ def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]
     }
 
 
-def _no_checkpoint(storage: Storage, location: str) -> str | None:
+def _checkpoint_problem(storage: Storage, location: str) -> str | None:
     account = Account(storage)
     address = urlsplit(str(account.endpoint or ""))
     if account.endpoint and address.path.strip("/") != account.name:
@@ -191,7 +191,7 @@ ADLS = StorageRow(
     pyiceberg=_pyiceberg,
     hadoop=_hadoop,
     example="abfss://container@account.dfs.core.windows.net/folder",
-    no_checkpoint=_no_checkpoint,
+    checkpoint_problem=_checkpoint_problem,
     warehouse_problem=_warehouse_problem,
     schemes={"abfss": "abfss", "abfs": "abfs"},
     fault=_fault,

@@ -214,10 +214,10 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
     return _revealed(STORAGES[storage.type].hadoop(storage, bucket)) if storage else {}
 
 
-def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
+def checkpoint_problem(location: str, catalogs: Iterable[Catalog]) -> str | None:
     """The reason why a checkpoint cannot be kept at a location with Hadoop's file systems; None if it can."""
     storage = _storage_at(location, catalogs)
-    return STORAGES[storage.type].no_checkpoint(storage, location) if storage else None
+    return STORAGES[storage.type].checkpoint_problem(storage, location) if storage else None
 
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:

@@ -109,7 +109,7 @@ class StorageRow(NamedTuple):
         hadoop: The conf of Hadoop's file system for a bucket (or container@account), where checkpoints are kept.
         example: The form of a warehouse on the storage.
         schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
-        no_checkpoint: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
+        checkpoint_problem: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
         warehouse_problem: The problem with the URI of a warehouse, for the storage's settings; None if there is none.
         warehouse: The default warehouse for catalogs that name none; None if there is no default.
         fault: The problem with a combination of settings; None if there is none.
@@ -125,7 +125,7 @@ class StorageRow(NamedTuple):
     hadoop: Callable[[Storage, str], dict[str, Value]]
     example: str
     schemes: Mapping[str, str]
-    no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
+    checkpoint_problem: Callable[[Storage, str], str | None] = lambda storage, location: None
     warehouse_problem: Callable[[SplitResult, Storage | None], str | None] = bucket_problem
     warehouse: Callable[[Storage], str | None] = lambda storage: None
     fault: Callable[[Settings], Fault | None] = no_problem

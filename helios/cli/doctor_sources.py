@@ -12,7 +12,7 @@ from helios.model.flow import Source, flows
 
 if TYPE_CHECKING:
     from helios.cli.options import Loaded
-    from helios.sources.common.look import Look
+    from helios.sources.common.doctor_check import DoctorCheck
 
 
 def check_sources(loaded: Loaded) -> list[Check]:
@@ -22,11 +22,11 @@ def check_sources(loaded: Loaded) -> list[Check]:
     from helios.sources.kinds import source_kind
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
-    sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).looks}
+    sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).doctor_checks}
     # Each source with two lists of checks: those that need no JVM, and those that do.
-    looks = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
+    looks = [(source, resolve_name(str(source_kind(source).doctor_checks))(source)) for source in sources.values()]
     checks: list[Check] = []
-    spark_looks: list[Look] = []
+    spark_looks: list[DoctorCheck] = []
     jars: list[str] = []
     for source, (without_spark, with_spark) in looks:
         results = [run_check(look.name, look.what, look.where, look.remedy) for look in without_spark]
@@ -48,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
     return (*source_kind(source).jars, *source.jars)
 
 
-def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
+def _with_spark(loaded: Loaded, looks: list[DoctorCheck], jars: list[str]) -> list[Check]:
     """Makes the checks that need a JVM, because they use Kafka's Java clients."""
     from helios.spark.session import session
 

@@ -35,7 +35,7 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
 
     loaded = options.load(target, profile, values, offline=True)
     declared: Iterator[Any] = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
-    sources = {source.folder: source for source in declared if source_kind(source).beside == RECEIVING}
+    sources = {source.folder: source for source in declared if source_kind(source).companion == RECEIVING}
     if not sources:
         raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
     stop = threading.Event()

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from helios.sources.common.again import Again
-from helios.table.step_texts import RAW, arguments
+from helios.sources.common.lookup import SourceLookup
+from helios.table.step_texts import RAW_OR_COMMENT, arguments
 
 
 def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple[None, str]:
@@ -29,14 +29,18 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
         call, _, rest = step.partition("(")
         rule = RULES.get(call, _unknown)
         # `arguments` cannot split a step whose text has raw strings or comments.
-        source = None if rule is not _same and RAW.search(step) else rule(arguments(rest.removesuffix(")")), column)
+        source = (
+            None
+            if rule is not _same and RAW_OR_COMMENT.search(step)
+            else rule(arguments(rest.removesuffix(")")), column)
+        )
         if source is None:
             return None, step
         column = source
     return column, None
 
 
-def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[Mapping[str, Any], Again | None]:
+def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[Mapping[str, Any], SourceLookup | None]:
     """Translates a key to the columns of the source, or returns why its rows cannot be looked up there.
 
     Args:
@@ -48,14 +52,14 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
     if not key:
         return key, None
     if steps is None:
-        return {}, Again(
+        return {}, SourceLookup(
             by=tuple(key), note="the rows of the source are not looked up: the plan with the steps is not kept."
         )
     by_source: dict[str, Any] = {}
     for column, value in key.items():
         source, step = source_column(steps, column)
         if source is None:
-            return {}, Again(
+            return {}, SourceLookup(
                 by=(column,), note=f"the rows of the source are not looked up: {step} may compute {column}."
             )
         by_source[source] = value

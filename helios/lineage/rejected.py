@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from helios.lineage.fitted import pyiceberg_expression
-from helios.sources.common.again import has
+from helios.sources.common.lookup import has
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import translating_errors

@@ -16,8 +16,8 @@ from helios.lineage.predicate import comparable, equal_to, parsed, same_values
 from helios.lineage.rejected import Rejected, newest_first, rejected
 from helios.lineage.rows import Row, Rows, TooMany
 from helios.lineage.versions import Node, Origin, Version, Walk, node_of
-from helios.sources.common.again import Again
 from helios.sources.common.kind import SourceKind
+from helios.sources.common.lookup import SourceLookup
 from helios.table.commits import NOT_WRITTEN, Commit, commit_in, commits, never_written
 from helios.table.ledger import records
 from helios.table.positions import Span
@@ -46,7 +46,7 @@ class Read:
     source: str
     text: str
     entry: Mapping[str, Any]
-    again: Again | None
+    again: SourceLookup | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,11 +282,11 @@ class _Question:
 
     def _again(
         self, kind: SourceKind | None, span: Span, key: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Again | None:
-        if kind is None or kind.again is None or not key:
+    ) -> SourceLookup | None:
+        if kind is None or kind.lookup is None or not key:
             return None
-        again = resolve_name(kind.again)(span, key, declared, self._view)
-        assert isinstance(again, Again)
+        again = resolve_name(kind.lookup)(span, key, declared, self._view)
+        assert isinstance(again, SourceLookup)
         return again
 
     def _replayed(self, version: Version, key: Mapping[str, Any]) -> list[Rejected]:

@@ -50,7 +50,7 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
     if isinstance(node, Source):
         if node.reference is not None:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
-        folder = source_kind(node).place(node, context)
+        folder = source_kind(node).store_folder(node, context)
         yield from (*source_kind(node).jars, *node.jars, *(folder_components(folder.location) if folder else ()))
     elif (sink := node.iceberg) is not None:
         target, quarantine = target_of(sink, context), quarantine_of(sink, context)

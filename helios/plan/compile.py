@@ -14,7 +14,7 @@ from helios.catalog.conf import (
     default_checkpoint,
     folder_components,
     hadoop_uri,
-    no_checkpoint,
+    checkpoint_problem,
     pyiceberg_properties,
 )
 from helios.catalog.names import file_name
@@ -240,7 +240,7 @@ class _PipelineCompiler:
             kind = source_kind(flow.source)
             mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
             read, problems = kind.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
-            read = replace(read, place=kind.place(flow.source, self.context))
+            read = replace(read, place=kind.store_folder(flow.source, self.context))
         except InputError as problem:
             read, problems = ReadPlan(source=flow.source), [problem]
         self.problems += problems
@@ -345,7 +345,7 @@ class _PipelineCompiler:
                 )
             )
         catalogs = [catalog, *(read.table.catalog for read in self.reads if read.table is not None)]
-        reason = no_checkpoint(location, catalogs)
+        reason = checkpoint_problem(location, catalogs)
         if reason:
             self.problems.append(
                 ConfigError(

@@ -50,7 +50,7 @@ def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
         and (
             entry["source"] in (read.name, read.ledger_name)
             or (read.uuid and read.uuid == entry.get("uuid"))
-            or source_kind(read.source).same(read.source, entry)
+            or source_kind(read.source).overlaps(read.source, entry)
         )
         for read in written_reads(plan)
     )
@@ -81,7 +81,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
 def source_of_both(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as an entry of a record; None if there is none."""
     for read in written_reads(other):
-        entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).entry}
+        entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).empty_entry}
         if _writes_rows_of(plan, entry):
             return entry
     return None

@@ -8,7 +8,7 @@ from helios.model.flow import DEFAULT_POLL, Pipeline, Source
 from helios.plan.nodes import ReadPath, Trigger
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
-from helios.sources.common.kind import WHY_SPANS
+from helios.sources.common.kind import SPANS_REASON
 from helios.sources.kinds import source_kind
 from helios.table.plans import STATEFUL
 
@@ -29,8 +29,8 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
     bounds = [trigger.bound] if trigger.bound else []
     bounds += ["incremental(max_files=)"] if trigger.max_files is not None else []
     kinds = [source_kind(source) for source in followed]
-    reasons = {kind.why for kind in kinds}
-    reason = reasons.pop() if len(reasons) == 1 else WHY_SPANS
+    reasons = {kind.read_reason for kind in kinds}
+    reason = reasons.pop() if len(reasons) == 1 else SPANS_REASON
     units = " and ".join(sorted({kind.units for kind in kinds}))
     return ReadPath.RANGES, reason + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
 

@@ -52,13 +52,13 @@ class Batch:
         spans: Its input from each source; in a streaming pipeline, from each followed source.
         pins: The snapshots at which joined tables are read, by the source's number in the plan; None in a batch
             pipeline.
-        replayed: Whether an earlier process may have written the batch already.
+        maybe_written: Whether an earlier process may have written the batch already.
     """
 
     number: int
     spans: tuple[Span, ...]
     pins: Mapping[str, Any] | None = None
-    replayed: bool = False
+    maybe_written: bool = False
 
     @property
     def sources(self) -> list[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
-RAW = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
+RAW_OR_COMMENT = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
 """Raw strings and comments. `arguments` would take their backslashes, quotes and brackets for syntax."""
 
 

@@ -297,7 +297,7 @@ class Scene:
             rows = [row for batch in cases.BATCHES[: number + 1] for row in batch]
         df = self.world.spark.createDataFrame(rows, cases.SPARK_SCHEMA)
         span = Span("local.a.s", None, {"snapshot_id": number}, {"source": "local.a.s", "to": number})
-        return Work(Batch(number, (span,), replayed=True), Built(df))
+        return Work(Batch(number, (span,), maybe_written=True), Built(df))
 
     # what it holds
 

@@ -295,7 +295,7 @@ def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy:
 def numbered_two(*ends: int) -> Batch:
     """Batch 2, which another process may have written, up to ends of its source."""
     spans = [Span("local.a.s", None, {"snapshot_id": end}, {"source": "local.a.s", "to": end}) for end in ends]
-    return Batch(2, tuple(spans), replayed=True)
+    return Batch(2, tuple(spans), maybe_written=True)
 
 
 def data_files(world: Any, table: str) -> set[str]:

@@ -42,7 +42,7 @@ DEBEZIUM = replace(
     declared=CdcSource,
     reader="helios.sources.changes.spark.debezium_reader:DebeziumReader",
     describe=_debezium,
-    looks="helios.sources.changes.spark.looks:changes",
+    doctor_checks="helios.sources.changes.spark.doctor_checks:changes",
 )
 
 CHANGE_LOG = replace(
@@ -50,5 +50,5 @@ CHANGE_LOG = replace(
     declared=ChangeLogSource,
     reader="helios.sources.changes.spark.json_reader:ChangeLogReader",
     describe=_change_log,
-    looks="helios.sources.changes.spark.looks:changes",
+    doctor_checks="helios.sources.changes.spark.doctor_checks:changes",
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 
-WHY_SPANS = "stateless: each batch reads what is new in its sources"
+SPANS_REASON = "stateless: each batch reads what is new in its sources"
 
 
 def _described(source: Source, around: Surroundings) -> Described:
@@ -54,22 +54,22 @@ class SourceKind:
         failures: The function that turns an error of the reader into an error for the user, as "module:function". It
             takes the error and the plan, and returns None for an error that it does not know.
         outages: A regular expression for the messages of the source's client while its service does not answer.
-        beside: The function that starts a service next to a pipeline that follows this kind, such as the receiver of
+        companion: The function that starts a service next to a pipeline that follows this kind, such as the receiver of
             webhooks, as "module:function". It takes the sources and a callable for log lines, and returns a context
             manager of the URLs that the service serves.
-        looks: The function that returns the checks of `helios doctor`, as "module:function". It takes a source, and
-            returns two lists of `Look`: the checks that need no JVM, and those that do.
-        why: The text with which a plan explains how a stateless pipeline reads this kind.
+        doctor_checks: The function that returns the checks of `helios doctor`, as "module:function". It takes a source,
+            and returns two lists of `DoctorCheck`: the checks that need no JVM, and those that do.
+        read_reason: The text with which a plan explains how a stateless pipeline reads this kind.
         units: The plural name of the units that a batch never splits, such as files.
-        place: Returns the location of the source's files if they are on an object store, otherwise None; may raise an
-            `InputError`.
-        same: Returns True if an entry may belong to a source although their names differ, as those of overlapping
+        store_folder: Returns the location of the source's files if they are on an object store, otherwise None; may
+            raise an `InputError`.
+        overlaps: Returns True if an entry may belong to a source although their names differ, as those of overlapping
             folders do. An entry is the part of a ledger record's position that belongs to one source.
-        entry: A field that only entries of this kind have, with an empty value. It marks the kind of the entry that
-            stands for a source of which no position is recorded yet, for `same`.
-        again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
+        empty_entry: A field that only entries of this kind have, with an empty value. It marks the kind of the entry
+            that stands for a source of which no position is recorded yet, for `overlaps`.
+        lookup: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
             span of the batch, the values of the key by column, the source as its plan shows it, and a
-            `helios.table.view.View` of the tables and checkpoints. It returns an `Again`. Without the function,
+            `helios.table.view.View` of the tables and checkpoints. It returns a `SourceLookup`. Without the function,
             rows of this kind cannot be read a second time.
         logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
             is lost cannot resume.
@@ -88,14 +88,14 @@ class SourceKind:
     backlog: Callable[[Plan, int], ReadPlan | None] = lambda plan, index: None
     failures: str | None = None
     outages: str | None = None
-    beside: str | None = None
-    looks: str | None = None
-    why: str = WHY_SPANS
+    companion: str | None = None
+    doctor_checks: str | None = None
+    read_reason: str = SPANS_REASON
     units: str = "files"
-    place: Callable[[Any, Context], StoreFolder | None] = lambda source, context: None
-    same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
-    entry: Mapping[str, Any] = field(default_factory=dict)
-    again: str | None = None
+    store_folder: Callable[[Any, Context], StoreFolder | None] = lambda source, context: None
+    overlaps: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
+    empty_entry: Mapping[str, Any] = field(default_factory=dict)
+    lookup: str | None = None
     logged: bool = False
 
     @property

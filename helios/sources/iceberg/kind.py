@@ -32,7 +32,7 @@ ICEBERG = SourceKind(
     problems=problems,
     lag="helios.sources.iceberg.lag:lag",
     backlog=_backlog,
-    again="helios.sources.iceberg.again:again",  # looks up the rows of a key once more, for `helios why`
+    lookup="helios.sources.iceberg.lookup:lookup",  # looks up the rows of a key once more, for `helios why`
     failures="helios.sources.iceberg.spark.failures:failure",
-    why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
+    read_reason="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
 )

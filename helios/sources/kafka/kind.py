@@ -33,7 +33,7 @@ KAFKA = SourceKind(
     lag="helios.table.lags:lag_last_seen",
     failures="helios.sources.kafka.spark.failures:failure",
     outages=OUTAGES,
-    looks="helios.sources.kafka.spark.looks:kafka",
-    why="stateless over topics: each batch reads its range of offsets",
+    doctor_checks="helios.sources.kafka.spark.doctor_checks:kafka",
+    read_reason="stateless over topics: each batch reads its range of offsets",
     units="records",
 )

@@ -30,6 +30,6 @@ WEBHOOK = SourceKind(
     counts_rows=False,
     lag="helios.sources.files.lag:lag",
     failures="helios.sources.files.spark.failures:failure",
-    beside="helios.sources.webhook.receiving:receiving",
-    why="stateless over stored deliveries: each batch reads the segments that the source's log names",
+    companion="helios.sources.webhook.receiving:receiving",
+    read_reason="stateless over stored deliveries: each batch reads the segments that the source's log names",
 )

@@ -114,14 +114,14 @@ class UpsertRepair:
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
         # Refreshes the target, and sets the head against which `try_commit` validates the commit.
-        ledger.find(Batch(number, (), replayed=True))
+        ledger.find(Batch(number, (), maybe_written=True))
         live_position = self.live.position(ledger.table, committed)
         changes = compute(live_position)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
         options = replace(options, stamps={**options.stamps, stamp: slice.condition}, verify=self.verify)
         before, after = (changes.before, changes.after) if changes is not None else (0, 0)
         write = self._write(changes.rows if changes is not None and (before or after) else None)
-        batch = Batch(number, live_position.spans, replayed=True)
+        batch = Batch(number, live_position.spans, maybe_written=True)
         commit = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMIT_RETRY))
         if isinstance(commit, Conflict):
             return commit

@@ -112,7 +112,7 @@ class CommitRepair:
         rows = self.rows(slice)
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
-        ledger.find(Batch(number, (), replayed=True))
+        ledger.find(Batch(number, (), maybe_written=True))
         own = self.locate_rows(slice, ledger.seen)
 
         def write(pending: Transaction) -> None:
@@ -134,7 +134,7 @@ class CommitRepair:
             properties={**options.properties, **SNAPSHOT_ISOLATION},
             verify=self.verify,
         )
-        batch = Batch(number, spans, replayed=True)
+        batch = Batch(number, spans, maybe_written=True)
         committed = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMIT_RETRY))
         if isinstance(committed, Conflict):
             return committed

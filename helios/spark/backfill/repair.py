@@ -151,7 +151,7 @@ class FilterRepair:
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
-        self.ledger.find(Batch(number, (), replayed=True))
+        self.ledger.find(Batch(number, (), maybe_written=True))
         live_position = self.live.position(self.ledger.table, committed)
         self.edges.refuse_newer(live_position)
         head = self.ledger.seen
@@ -160,7 +160,7 @@ class FilterRepair:
         before = present.count() if present is not None else 0
         rows = self._rows(live_position).where(slice.condition)
         options = self._options(slice)
-        batch = Batch(number, live_position.spans, replayed=True)
+        batch = Batch(number, live_position.spans, maybe_written=True)
         commit = self.ledger.try_commit(
             self.spark, self._write(slice, rows, live_position), batch, options, CommitRetries(COMMIT_RETRY)
         )

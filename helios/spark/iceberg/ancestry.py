@@ -12,7 +12,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaT
 from helios.table.ancestry import Landing, Node, Presence, presence
 
 
-class JavaVersion:
+class JavaTableVersion:
     """A table's metadata in the JVM; implements the `Version` that `presence` reads."""
 
     def __init__(self, metadata: JavaTableMetadata) -> None:
@@ -49,7 +49,9 @@ def presence_of(
     newest = int(head.snapshotId())
     if newest in (landing.snapshot, landing.head) or is_ancestor(table, head, landing.snapshot):
         return Presence.PRESENT
-    result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _version(table, file))
+    result = presence(
+        newest, landing, JavaTableVersion(table.operations().current()), lambda file: _version(table, file)
+    )
     if result is not Presence.UNKNOWN:
         return result
     # A manifest names the snapshot that added it. Only that snapshot and its descendants can have the manifest.
@@ -66,9 +68,9 @@ def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 
 
-def _version(table: JavaTable, file: str) -> JavaVersion | None:
+def _version(table: JavaTable, file: str) -> JavaTableVersion | None:
     metadata = read_metadata(table, file)
-    return JavaVersion(metadata) if metadata is not None else None
+    return JavaTableVersion(metadata) if metadata is not None else None
 
 
 def read_metadata(table: JavaTable, file: str) -> JavaTableMetadata | None:

@@ -41,7 +41,7 @@ class State:
     @property
     def batch(self) -> Batch:
         spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
-        return Batch(self.number, spans, replayed=True)
+        return Batch(self.number, spans, maybe_written=True)
 
 
 class Notes:

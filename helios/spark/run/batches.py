@@ -76,7 +76,7 @@ def _skip_unreadable_file(job: Job, batch: Batch, error: Exception) -> bool:
         job.run.commit_postponed()
         return False
     is_left_out = not job.stateful and job.set_aside(path)
-    if not is_left_out or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
+    if not is_left_out or not isinstance(job.sink.find(replace(batch, maybe_written=True)), Absent):
         job.run.commit_failed()
         return False
     job.sink.reopen(batch)
@@ -126,8 +126,8 @@ def run_bounded(job: Job, df: DataFrame) -> None:
     warning = job.repeat.begin(Batch(0, spans).sources)
     if warning is not None:
         job.run.noted(warning)
-    # `replayed`, as an earlier process may have written the batch.
-    batch = Batch(job.sink.number(spans), spans, replayed=True)
+    # `maybe_written`, as an earlier process may have written the batch.
+    batch = Batch(job.sink.number(spans), spans, maybe_written=True)
     refuse_out_of_step(job, batch)
     execute(job, batch)
     if job.repeat.requested:
@@ -154,7 +154,7 @@ def replan_lost(job: Job) -> None:
     number = _uncommitted(job)
     if number is None:
         return
-    batch = replace(job.batch(number), replayed=True)
+    batch = replace(job.batch(number), maybe_written=True)
     spans = zip(job.followed.values(), batch.spans, strict=True)
     lost = [(source, span) for source, span in spans if source.lost(span)]
     if lost and isinstance(job.sink.find(batch), Absent):

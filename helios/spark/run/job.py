@@ -148,7 +148,7 @@ class Job:
         ends = self.checkpoint.offsets(number)
         starts = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
         spans = [self._span(*bounds) for bounds in zip(self.followed.items(), starts, ends, strict=True)]
-        return Batch(number, tuple(spans), pins={}, replayed=number <= self.planned)
+        return Batch(number, tuple(spans), pins={}, maybe_written=number <= self.planned)
 
     def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
         index, source = numbered

@@ -147,7 +147,7 @@ def _same_source(plan: Plan, entry: Entry, batch_entry: Entry) -> bool:
     if same_source(entry, batch_entry):
         return True
     reads = [read for read in plan.reads if read.ledger_name == batch_entry["source"]]
-    return any(source_kind(read.source).same(read.source, entry) for read in reads)
+    return any(source_kind(read.source).overlaps(read.source, entry) for read in reads)
 
 
 def _same_position(entry: Entry, batch_entry: Entry) -> bool:

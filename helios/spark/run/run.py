@@ -177,7 +177,7 @@ class PipelineRun:
         """Runs the companions of followed sources, such as receivers of webhooks, even during outages."""
         with ExitStack() as stack:
             for read in self.plan.reads:
-                companion = source_kind(read.source).beside
+                companion = source_kind(read.source).companion
                 if companion is not None and not self.once:
                     for url in stack.enter_context(resolve_name(companion)([read.source], self.noted)):
                         self.noted(f"receiving {url}")

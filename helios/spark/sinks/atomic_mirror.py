@@ -101,7 +101,7 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def find(self, batch: Batch) -> Outcome:
-        if not batch.replayed or self._reruns():
+        if not batch.maybe_written or self._reruns():
             return super().find(batch)
         commit = self._commit_in(self._control, batch)
         if commit is not None:

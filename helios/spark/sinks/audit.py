@@ -92,7 +92,7 @@ class AuditedSink(TableSink):
             if isinstance(result, Commit):
                 seconds = max(0.0, time.monotonic() - started - result.write_seconds)
                 return replace(result, retries=retries.used, commit_seconds=seconds)
-            commit = self.ledger.find(replace(batch, replayed=True))  # main may have the batch by now
+            commit = self.ledger.find(replace(batch, maybe_written=True))  # main may have the batch by now
             if commit is not None:
                 return commit
             if not options.retries_conflicts and not self._main_has_same_rows(seen):
@@ -123,7 +123,7 @@ class AuditedSink(TableSink):
         if not options.retries_conflicts and not self._main_has_same_rows(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
         # Sets the head of the branch against which `try_commit` validates the commit.
-        staging.find(replace(batch, replayed=True))
+        staging.find(replace(batch, maybe_written=True))
         with self.failures_observed():
             result = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if result is None or isinstance(result, Conflict) or result.already_committed or result.snapshot is None:
@@ -207,7 +207,7 @@ class AuditedSink(TableSink):
         self.context.verify()
         # The transaction begins before the checks: they see earlier commits, and later commits make it fail.
         transaction = self.table.newTransaction()
-        if self.ledger.find(replace(batch, replayed=True)) is not None:
+        if self.ledger.find(replace(batch, maybe_written=True)) is not None:
             return False  # the batch was discarded meanwhile, or another driver has published it
         if not self._branch_has_only(snapshot):
             return False

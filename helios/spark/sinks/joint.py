@@ -37,7 +37,7 @@ class Change:
         Raises:
             HeliosError: Another driver has written to the table.
         """
-        outcome = self.sink.find(replace(self.batch, replayed=True))
+        outcome = self.sink.find(replace(self.batch, maybe_written=True))
         return outcome.commit if isinstance(outcome, Found) else None
 
 

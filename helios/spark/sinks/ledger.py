@@ -135,7 +135,7 @@ class Ledger:
         self._head_at_look_up = self.head()
         if record is None:
             self.refuse_rollback(None)
-            if batch.replayed:
+            if batch.maybe_written:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
                     f"batch {batch.number} is absent; nothing was written.",
@@ -153,7 +153,7 @@ class Ledger:
         if record.batch < batch.number:
             return None
         same = record.batch == batch.number and same_input(record.position, batch)
-        if not same and (record.batch == batch.number or not batch.replayed):
+        if not same and (record.batch == batch.number or not batch.maybe_written):
             raise self.behind_error(record)
         return Commit(snapshot=record.snapshot if record.batch == batch.number else None, already_committed=True)
 
@@ -237,7 +237,7 @@ class Ledger:
         except Py4JJavaError as error:
             if java_class(error) not in CONFLICTS:
                 raise
-            commit = self.find(replace(batch, replayed=True))
+            commit = self.find(replace(batch, maybe_written=True))
             return commit or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
         snapshots = pending.final_snapshots(even_empty=options.commits_empty)
@@ -354,7 +354,7 @@ class Ledger:
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
         """The commit if the target has the batch in spite of the error; None if a retry may write it; else raises."""
-        batch = replace(batch, replayed=True)
+        batch = replace(batch, maybe_written=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:
             # Another driver of this pipeline has committed, another writer has committed conflicting rows, or the

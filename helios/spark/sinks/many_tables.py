@@ -109,7 +109,7 @@ class ManyTables(Sink):
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up in each of the tables that the checkpoint lists for it."""
         plan = self.context.plan
-        routes = self.context.checkpoint.routes(batch.number) if batch.replayed else None
+        routes = self.context.checkpoint.routes(batch.number) if batch.maybe_written else None
         if routes is None or not same_entries(routes["sources"], batch.sources) or self._reruns():
             return Absent()
         if routes["steps"] != plan.fingerprint and not plan.streaming:

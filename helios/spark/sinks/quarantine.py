@@ -90,7 +90,7 @@ class QuarantineSink(Sink):
             rejected: The rows, as `payload`, `reason` and `step`.
         """
         self.holds = False
-        if not rejected and (not batch.replayed or tables.load_table(self._spark, self._name) is None):
+        if not rejected and (not batch.maybe_written or tables.load_table(self._spark, self._name) is None):
             return 0
         batch = self._numbered(batch)
         if isinstance(self.find(batch), Found):
@@ -109,7 +109,7 @@ class QuarantineSink(Sink):
     def _numbered(self, batch: Batch) -> Batch:
         """A batch with its number in this table, marked as possibly written already."""
         number = batch.number if self._plan.streaming else self.number(batch.spans)
-        return replace(batch, number=number, replayed=True)
+        return replace(batch, number=number, maybe_written=True)
 
     def reopen(self, batch: Batch) -> None:
         """Makes the next `write` replace the rows of a batch, as if other steps had rejected them."""

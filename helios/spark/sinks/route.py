@@ -174,7 +174,7 @@ class RoutedSink(ManyTables):
             InputError: Some tables hold such rows, and others lack the batch.
         """
         plan = self.context.plan
-        if not batch.replayed or self._reruns():
+        if not batch.maybe_written or self._reruns():
             return
         if not plan.streaming:  # the look-up in each claimed table compares the inputs, even in one without new rows
             for sink in filter(None, map(self._claimed_sink, self._claimed())):

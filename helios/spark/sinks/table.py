@@ -84,7 +84,7 @@ class TableSink:
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         has_rejects, streaming = False, self.context.plan.streaming
-        if batch.replayed and streaming:
+        if batch.maybe_written and streaming:
             for quarantine in self.context.former_quarantines:
                 QuarantineSink(self.context, quarantine).withdraw(batch)
         if self._quarantine is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from helios.errors import HeliosError, NotFound
+from helios.sources.common.doctor_check import DoctorCheck
 from helios.sources.common.kind import SourceKind
-from helios.sources.common.look import Look
 from helios.sources.common.position import SourcePosition
 from helios.table.positions import Lag, Recorded
 from helios.table.view import View
@@ -43,9 +43,9 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     return Lag(newest(at.path) - at.number, 0.0) if isinstance(at, Count) else None
 
 
-def looks(source: CounterSource) -> tuple[list[Look], list[Look]]:
+def doctor_checks(source: CounterSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """What `helios doctor` looks at: nothing needs a JVM."""
-    return [Look("counter", lambda: f"{newest(source.path):,} numbers", where=source.path)], []
+    return [DoctorCheck("counter", lambda: f"{newest(source.path):,} numbers", where=source.path)], []
 
 
 def _absent(source: CounterSource) -> HeliosError | None:
@@ -61,6 +61,6 @@ COUNTER = SourceKind(
     position=Count,
     absent=_absent,
     lag="helios_counter.kind:lag",
-    looks="helios_counter.kind:looks",
+    doctor_checks="helios_counter.kind:doctor_checks",
     units="numbers",
 )

@@ -15,7 +15,7 @@ from helios.catalog.conf import (
     hadoop_conf,
     hadoop_uri,
     java_properties,
-    no_checkpoint,
+    checkpoint_problem,
     pyiceberg_properties,
     replicas,
     shown_spark_conf,
@@ -236,7 +236,7 @@ def test_adls_by_the_connection_string_of_the_portal(suffix: str, host: str | No
     assert not any("adls.connection-string" in key for key in own(catalog))
     has(pyiceberg_properties(catalog), adls__account_name="acc", adls__sas_token="sv=1", adls__connection_string=None)
     assert pyiceberg_properties(catalog).get("adls.account-host") == host
-    assert no_checkpoint(lake, [catalog]) is None
+    assert checkpoint_problem(lake, [catalog]) is None
     conf = hadoop_conf(lake, [catalog])
     assert conf[f"fs.azure.sas.fixed.token.acc.dfs.{suffix}"] == "sv=1"
     assert not any("endpoint" in key for key in conf)
@@ -256,13 +256,13 @@ def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
     catalog = Catalog.local("c", path="/d", warehouse="abfss://lake@dev.dfs.core.windows.net/w", storage=storage)
     assert own(catalog)["adls.connection-string.dev.dfs.core.windows.net"] == "http://localhost:1/dev"
     assert "BlobEndpoint=http://localhost:1/dev" in pyiceberg_properties(catalog)["adls.connection-string"]
-    assert "begins with abfs://" in (no_checkpoint(warehouse(catalog) or "", [catalog]) or "")
+    assert "begins with abfs://" in (checkpoint_problem(warehouse(catalog) or "", [catalog]) or "")
     place = "abfs://lake@dev.dfs.core.windows.net/w"
-    assert no_checkpoint(place, [catalog]) is None
+    assert checkpoint_problem(place, [catalog]) is None
     assert hadoop_conf(place, [catalog])["fs.azure.abfs.endpoint.dev.dfs.core.windows.net"] == "localhost:1"
     elsewhere = replace(catalog, storage=Storage.adls("dev", account_key="k", endpoint="https://dev.example.com"))
-    assert "as its path" in (no_checkpoint(place, [elsewhere]) or "")
-    assert no_checkpoint("/shared", [catalog]) is None
+    assert "as its path" in (checkpoint_problem(place, [elsewhere]) or "")
+    assert checkpoint_problem("/shared", [catalog]) is None
 
 
 def test_gcs_with_a_key_an_emulator_and_the_default_chain(tmp_path: Path) -> None:

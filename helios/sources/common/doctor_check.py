@@ -1,4 +1,4 @@
-"""`Look`, a check of `helios doctor` for a source."""
+"""`DoctorCheck`, a check of `helios doctor` for a source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Look:
+class DoctorCheck:
     """One check of a service.
 
     Attributes:

@@ -1,6 +1,6 @@
 """The result of looking up rows by key in the data that a batch has read, and the comparison of key values.
 
-Each kind of source has its own look-up, such as `helios.sources.files.again`.
+Each kind of source has its own look-up, such as `helios.sources.files.lookup`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again:
+class SourceLookup:
     """The rows with a given key that a batch has read and that the source still has.
 
     Attributes:

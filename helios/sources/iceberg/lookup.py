@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
-from helios.sources.common.again import MOST, Again
+from helios.sources.common.lookup import MOST, SourceLookup
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Span
 from helios.table.refs import translating_errors
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
 
 
-def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
+def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> SourceLookup:
     """The rows of a key that a batch has read from a table.
 
     Args:
@@ -27,19 +27,21 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     try:
         table = view.load(span.source)
     except HeliosError as error:
-        return Again(note=error.what)
+        return SourceLookup(note=error.what)
     uuid = span.entry.get("uuid")
     if table is None or (uuid is not None and str(table.iceberg.metadata.table_uuid) != uuid):
-        return Again(note=f"{span.source} is no longer the same table, or is in no declared catalog")
+        return SourceLookup(note=f"{span.source} is no longer the same table, or is in no declared catalog")
     columns_by_name = {field.name.lower(): field.name for field in table.iceberg.schema().fields}
     missing = [name for name in key if name.lower() not in columns_by_name]
     if missing or not key:
-        return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "the key is not known")
+        return SourceLookup(
+            note=f"{span.source} has no column {', '.join(missing)}" if missing else "the key is not known"
+        )
     columns = {columns_by_name[name.lower()]: value for name, value in key.items()}
     try:
         return _read(table, _state_entry(span) if span.whole else span.entry, columns)
     except HeliosError as error:
-        return Again(by=tuple(columns), note=error.what)
+        return SourceLookup(by=tuple(columns), note=error.what)
 
 
 def _state_entry(span: Span) -> Mapping[str, Any]:
@@ -48,7 +50,7 @@ def _state_entry(span: Span) -> Mapping[str, Any]:
     return {"state": end.snapshot} if end is not None else {}
 
 
-def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Again:
+def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> SourceLookup:
     """The rows that a span reads from its state, and then those that it reads from its appends."""
     from pyiceberg.expressions import And, EqualTo, IsNull
 
@@ -60,11 +62,11 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
     for begin, end, appended in _parts(entry):
         expired = [id for id in (begin, end) if id is not None and table.iceberg.metadata.snapshot_by_id(id) is None]
         if expired:
-            return Again(by=tuple(columns), note=f"snapshot {expired[0]} of {table.name} has expired")
+            return SourceLookup(by=tuple(columns), note=f"snapshot {expired[0]} of {table.name} has expired")
         with translating_errors(table, "reading it"):
             rows += _rows(table, key_filter, begin, end, appended=appended)
     note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
-    return Again(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
+    return SourceLookup(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:

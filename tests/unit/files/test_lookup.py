@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helios.sources.common.again import Again
 from helios.sources.common.file import File
+from helios.sources.common.lookup import SourceLookup
 from helios.sources.files import again as files
 from helios.sources.files.folder_position import FolderPosition
 from helios.table.positions import Span
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.promise("why")
 CSV = {"format": "csv", "options": {"header": "true", "escape": '"'}}
 
 
-def found(folder: Path, declared: dict[str, Any], *names: str) -> Again:
+def found(folder: Path, declared: dict[str, Any], *names: str) -> SourceLookup:
     held = tuple(File(f"file:{folder / name}", 10, 1) for name in names)
     # The log is gone with its checkpoint: the commit itself names the files of a small batch.
     at = FolderPosition(log="file:/nowhere/helios/files/0", entry=3, files=len(held), hash="ab", names=held)

@@ -7,14 +7,14 @@ from functools import partial
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.slots import look_at_slot
 from helios.sources.changes.topic import TopicChanges
-from helios.sources.common.look import Look
-from helios.sources.kafka.spark.looks import kafka
+from helios.sources.common.doctor_check import DoctorCheck
+from helios.sources.kafka.spark.doctor_checks import kafka
 
 
-def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
+def changes(source: TopicChanges) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """The checks of the topic and of the declared replication slot: those that need no JVM, and those that need one."""
     without_jvm, with_jvm = kafka(source.kafka)
     slot = source.replication if isinstance(source, CdcSource) else None
     if slot is not None:
-        without_jvm.append(Look(f"replication slot {slot.name}", partial(look_at_slot, slot, source.origin)))
+        without_jvm.append(DoctorCheck(f"replication slot {slot.name}", partial(look_at_slot, slot, source.origin)))
     return without_jvm, with_jvm

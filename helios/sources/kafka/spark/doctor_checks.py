@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from helios.catalog.probe import reach
-from helios.sources.common.look import Look
+from helios.sources.common.doctor_check import DoctorCheck
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.registry import get_json, latest
 from helios.sources.kafka.spark.cluster import Cluster
@@ -18,20 +18,22 @@ CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"
 """The timeouts of the clients, at most the time that the doctor waits for a check (`PROBE_SECONDS`)."""
 
 
-def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
+def kafka(source: KafkaSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """The checks of a source that need no JVM, and those that need one."""
     fix = "check .servers(...), and that the brokers run."
     without_jvm = [
-        Look(f"broker {broker}", partial(_reach_broker, broker), broker, fix, needed=True)
+        DoctorCheck(f"broker {broker}", partial(_reach_broker, broker), broker, fix, needed=True)
         for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
         registry = source.values.registry
-        without_jvm.append(Look("schema registry", partial(_registry_text, source, registry), registry.url))
+        without_jvm.append(DoctorCheck("schema registry", partial(_registry_text, source, registry), registry.url))
     with_timeouts = source.properties({**CHECK_TIMEOUTS, **dict(source.client)})
     if source.pattern is not None:
-        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching_topics, with_timeouts))]
-    return without_jvm, [Look(f"topic {topic}", partial(_topic_text, with_timeouts, topic)) for topic in source.topics]
+        return without_jvm, [DoctorCheck(f"topics /{source.pattern}/", partial(_matching_topics, with_timeouts))]
+    return without_jvm, [
+        DoctorCheck(f"topic {topic}", partial(_topic_text, with_timeouts, topic)) for topic in source.topics
+    ]
 
 
 def _reach_broker(address: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from helios.errors import HeliosError
-from helios.sources.common.again import MOST, Again, has
 from helios.sources.common.file import File
+from helios.sources.common.lookup import MOST, SourceLookup, has
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import ReadOnlyLog
 from helios.sources.files.log import FileLog
@@ -24,7 +24,7 @@ SEARCHED_CSV_OPTIONS = {"header": "true", "escape": '"', "multiline": "true"}
 """The csv options that the search supports, with their only supported values; in addition, any separator."""
 
 
-def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
+def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> SourceLookup:
     """Looks up the rows with a given key that a batch has read from a folder.
 
     Args:
@@ -33,7 +33,7 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     """
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:
-        return Again(note="a folder that is read once has no log of its files")
+        return SourceLookup(note="a folder that is read once has no log of its files")
     properties = view.places[0].properties if view.places else {}
     default = -1 if span.whole else at.entry - 1  # all entries, or only the last one
     after = before.entry if before is not None and before.log == at.log else default
@@ -42,10 +42,10 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     except HeliosError as error:
         files = list(at.names) if after == at.entry - 1 else []
         if not files:
-            return Again(note=error.what)
+            return SourceLookup(note=error.what)
     size = sum(file.size for file in files)
     if size > MOST_BYTES:
-        return Again(note=f"{len(files):,} files ({size >> 20:,} MB) are not searched")
+        return SourceLookup(note=f"{len(files):,} files ({size >> 20:,} MB) are not searched")
     return _searched(files, key, declared, properties)
 
 
@@ -62,7 +62,7 @@ def _uri(path: str) -> str:
 
 def _searched(
     files: list[File], key: Mapping[str, Any], declared: Mapping[str, Any], properties: Mapping[str, str]
-) -> Again:
+) -> SourceLookup:
     """Looks up a key in files, the newest file first."""
     rows: list[Mapping[str, Any]] = []
     places: list[str] = []
@@ -85,7 +85,7 @@ def _searched(
     notes = [f"{unreadable:,} of {len(files):,} files cannot be read any more"] if unreadable else []
     other = f"{unsupported:,} of {len(files):,} files have a format or options that cannot be searched"
     notes += [other] if unsupported else []
-    return Again(
+    return SourceLookup(
         rows=tuple(rows[:MOST]),
         count=len(rows),
         by=tuple(key),
