@@ -137,7 +137,7 @@ class Soak:
         folders = {
             kind: sum(_disk(found) for found in where.glob(f"**/target/{kind}")) for kind in ("data", "metadata")
         }
-        return DoctorCheck(
+        return Look(
             minute=round((time.monotonic() - self.began) / 60, 2),
             heap=round(heap / 1e6, 1),
             copies=copies,
@@ -216,7 +216,7 @@ def soak(folder: Path, given: argparse.Namespace) -> int:
     return 1 if written or _exceeded(looks, given) else 0
 
 
-def _exceeded(looks: list[DoctorCheck], given: argparse.Namespace) -> bool:
+def _exceeded(looks: list[Look], given: argparse.Namespace) -> bool:
     """Whether there are more copies, or the heap has grown by more, than is permitted; says so."""
     exceeded = False
     most = max(look.copies for look in looks)

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import (
     checkpoint_components,
+    checkpoint_problem,
     components,
     default_checkpoint,
     folder_components,
     hadoop_uri,
-    checkpoint_problem,
     pyiceberg_properties,
 )
 from helios.catalog.names import file_name

@@ -11,11 +11,11 @@ import pytest
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import (
     checkpoint_components,
+    checkpoint_problem,
     components,
     hadoop_conf,
     hadoop_uri,
     java_properties,
-    checkpoint_problem,
     pyiceberg_properties,
     replicas,
     shown_spark_conf,

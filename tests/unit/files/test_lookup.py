@@ -11,7 +11,7 @@ import pytest
 
 from helios.sources.common.file import File
 from helios.sources.common.lookup import SourceLookup
-from helios.sources.files import again as files
+from helios.sources.files import lookup as files
 from helios.sources.files.folder_position import FolderPosition
 from helios.table.positions import Span
 from helios.table.view import View
@@ -26,7 +26,7 @@ def found(folder: Path, declared: dict[str, Any], *names: str) -> SourceLookup:
     # The log is gone with its checkpoint: the commit itself names the files of a small batch.
     at = FolderPosition(log="file:/nowhere/helios/files/0", entry=3, files=len(held), hash="ab", names=held)
     span = Span("file:/in", None, at.as_json(), {})
-    return files.again(span, {"id": 4}, declared, View(load=lambda name: None))
+    return files.lookup(span, {"id": 4}, declared, View(load=lambda name: None))
 
 
 def test_lines_of_csv_and_json_and_rows_of_parquet(tmp_path: Path) -> None:
