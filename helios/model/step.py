@@ -25,6 +25,7 @@ class Traits:
         shuffles: The step sorts or shuffles, and may need a local disk.
         opaque: The step sees all columns, also hidden ones, and may return any columns.
         passes_hidden: The hidden columns of a row (position, order, delete flag) stay valid.
+        same_columns: The columns of the result are those of the rows before it, with the same names and values.
     """
 
     row_by_row: bool = False
@@ -36,6 +37,7 @@ class Traits:
     shuffles: bool = False
     opaque: bool = False
     passes_hidden: bool = False
+    same_columns: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,13 @@ class Step(Node):
     def keeps_rows(self) -> bool:
         """True if each row yields at least one row, unless an expression generates rows."""
         return self.traits.keeps_rows
+
+    def name_after(self, column: str) -> str | None:
+        """The name after the step of a column whose values the step keeps; None if it drops or may change the column.
+
+        A step of another kind than `same_columns` that keeps the values of some columns overrides this.
+        """
+        return column if self.traits.same_columns else None
 
     def text(self) -> str:
         """The step as the plan shows it. Steps with the same text are the same step."""

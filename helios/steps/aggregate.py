@@ -38,6 +38,9 @@ class Aggregate(Step):
     def sql_texts(self) -> tuple[str, ...]:
         return (*self.by, *expressions(self.columns), *([self.window.column] if self.window is not None else []))
 
+    def name_after(self, column: str) -> str | None:
+        return column if column.lower() in (text.strip().lower() for text in self.by) else None
+
     def text(self) -> str:
         if self.window is None:
             return f"aggregate([{', '.join(self.by)}], {shown(self.columns)})"

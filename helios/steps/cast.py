@@ -17,6 +17,9 @@ class Cast(Step):
 
     types: Pairs
 
+    def name_after(self, column: str) -> str | None:
+        return None if column.lower() in (name.lower() for name, _ in self.types) else column
+
     def text(self) -> str:
         return f"cast({shown(self.types)})"
 

@@ -16,7 +16,7 @@ from helios.model.values import caller, duration, show_seconds
 
 @dataclass(frozen=True, kw_only=True)
 class Dedupe(Step):
-    traits: ClassVar[Traits] = Traits(combines=True, stateful=True, shuffles=True)
+    traits: ClassVar[Traits] = Traits(combines=True, stateful=True, shuffles=True, same_columns=True)
 
     keys: tuple[str, ...]
     within: float | None = None

@@ -19,6 +19,9 @@ class Drop(Step):
 
     columns: tuple[str, ...]
 
+    def name_after(self, column: str) -> str | None:
+        return None if column.lower() in map(str.lower, self.columns) else column
+
     def text(self) -> str:
         return f"drop({', '.join(self.columns)})"
 

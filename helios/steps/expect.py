@@ -22,7 +22,7 @@ ON_FAIL: tuple[OnFail, ...] = get_args(OnFail)
 class Expect(Step):
     """Conditions that every row must meet, and what happens to rows that do not."""
 
-    traits: ClassVar[Traits] = Traits(row_by_row=True, judges=True, passes_hidden=True)
+    traits: ClassVar[Traits] = Traits(row_by_row=True, judges=True, passes_hidden=True, same_columns=True)
 
     conditions: Pairs
     on_fail: OnFail

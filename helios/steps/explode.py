@@ -22,6 +22,9 @@ class Explode(Step):
     def keeps_rows(self) -> bool:
         return self.keep_empty
 
+    def name_after(self, column: str) -> str | None:
+        return None if column.lower() == self.as_.lower() else column
+
     def text(self) -> str:
         return f"explode({self.column}, as_={self.as_}{', keep_empty=True' if self.keep_empty else ''})"
 

@@ -53,6 +53,9 @@ class Join(Step):
     as_of: str | None = None
     within: tuple[float, float] | None = None
 
+    def name_after(self, column: str) -> str | None:
+        return column if self.how not in ("right", "full") else None
+
     def text(self) -> str:
         as_of = f", as_of={self.as_of}" if self.as_of is not None else ""
         within = f", within={self._bounds}" if self.within is not None else ""

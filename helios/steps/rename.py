@@ -18,16 +18,16 @@ class Rename(Step):
 
     names: Pairs
 
-    def renamed(self, name: str) -> str:
+    def name_after(self, column: str) -> str:
         """The new name of a column. As in Spark, the renames apply in order: a later one sees the new names.
 
         Examples:
-            >>> Rename(names=(("a", "b"), ("b", "c"))).renamed("A")
+            >>> Rename(names=(("a", "b"), ("b", "c"))).name_after("A")
             'c'
         """
         for old, new in self.names:
-            name = new if name.lower() == old.lower() else name
-        return name
+            column = new if column.lower() == old.lower() else column
+        return column
 
     def text(self) -> str:
         return f"rename({', '.join(f'{old} -> {new}' for old, new in self.names)})"

@@ -15,7 +15,7 @@ from helios.model.values import caller
 class Sample(Step):
     """A random part of the rows. With a seed, the values of a row decide whether it is kept."""
 
-    traits: ClassVar[Traits] = Traits(row_by_row=True)
+    traits: ClassVar[Traits] = Traits(row_by_row=True, same_columns=True)
 
     fraction: float
     seed: int | None = None

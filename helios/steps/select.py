@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,6 +13,9 @@ from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import caller
+from helios.steps.pairs import Pairs
+
+_COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,24 @@ class Select(Step):
     @property
     def sql_texts(self) -> tuple[str, ...]:
         return self.expressions
+
+    @property
+    def kept(self) -> Pairs:
+        """The columns that are selected without a change, each with its new name."""
+        matches = (_COLUMN_AND_ALIAS.fullmatch(text) for text in self.expressions)
+        return tuple((match[1].strip("`"), (match[2] or match[1]).strip("`")) for match in matches if match)
+
+    def name_after(self, column: str) -> str | None:
+        """The name under which a column is selected, without a change.
+
+        Examples:
+            >>> Select(expressions=("`order day` AS day", "upper(id) AS id")).name_after("Order Day")
+            'day'
+            >>> Select(expressions=("`order day` AS day", "upper(id) AS id")).name_after("id")
+        """
+        if any(text.strip() == "*" for text in self.expressions):
+            return column  # an alias is a copy
+        return next((name for old, name in reversed(self.kept) if old.lower() == column.lower()), None)
 
     def text(self) -> str:
         return f"select({', '.join(self.expressions)})"

@@ -13,7 +13,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Step):
-    traits: ClassVar[Traits] = Traits(keeps_rows=True)
+    traits: ClassVar[Traits] = Traits(keeps_rows=True, same_columns=True)
 
     other: Flow
 

@@ -17,7 +17,7 @@ ON_LATE: tuple[OnLate, ...] = get_args(OnLate)
 
 @dataclass(frozen=True, kw_only=True)
 class Watermark(Step):
-    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, stateful=True)
+    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, stateful=True, same_columns=True)
 
     column: str
     delay: float

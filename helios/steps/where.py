@@ -13,7 +13,7 @@ from helios.model.step import Step, Traits
 
 @dataclass(frozen=True, kw_only=True)
 class Where(Step):
-    traits: ClassVar[Traits] = Traits(row_by_row=True, passes_hidden=True)
+    traits: ClassVar[Traits] = Traits(row_by_row=True, passes_hidden=True, same_columns=True)
 
     condition: str
 

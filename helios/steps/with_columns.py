@@ -22,6 +22,9 @@ class WithColumns(Step):
     def sql_texts(self) -> tuple[str, ...]:
         return expressions(self.columns)
 
+    def name_after(self, column: str) -> str | None:
+        return None if column.lower() in (name.lower() for name, _ in self.columns) else column
+
     def text(self) -> str:
         return f"with_columns({shown(self.columns)})"
 

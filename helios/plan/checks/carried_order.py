@@ -43,7 +43,7 @@ def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
     names = tuple(keys)
     for step in steps:
         if isinstance(step, Rename):
-            names = tuple(map(step.renamed, names))
+            names = tuple(map(step.name_after, names))
     return names
 
 

@@ -12,18 +12,12 @@ from helios.plan.typing.expression import output_columns, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope
 from helios.steps.aggregate import Aggregate
-from helios.steps.cast import Cast
 from helios.steps.dedupe import Dedupe
-from helios.steps.drop import Drop
 from helios.steps.join import Join
-from helios.steps.rename import Rename
-from helios.steps.select import Select
 from helios.steps.sql import Sql
 from helios.steps.watermark import Watermark
-from helios.steps.with_columns import WithColumns
 
 _WORD = re.compile(r"\w+")
-_COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
 
 
 def is_streaming(flow: Flow) -> bool:
@@ -72,39 +66,14 @@ def final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
             names = group_columns(step)
         elif isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)) or step.traits.generates:
             return ()
-        elif isinstance(step, Rename):
-            names = tuple(map(step.renamed, names))
         elif isinstance(step, Sql):
             names = _selected_names(step.query, names)
-        elif isinstance(step, Select):
-            names = selected_names(step, names)
-        elif set(map(str.lower, changed_columns(step))) & set(map(str.lower, names)):
-            return ()
+        elif not step.traits.opaque:
+            after = [step.name_after(name) for name in names]
+            names = tuple(name for name in after if name is not None)
+            if len(names) < len(after):
+                return ()
     return names or ()
-
-
-def changed_columns(step: Step) -> Sequence[str]:
-    """The columns that a `drop`, `with_columns` or `cast` drops or changes; empty for any other step."""
-    if isinstance(step, Drop):
-        return step.columns
-    if isinstance(step, WithColumns):
-        return [name for name, _ in step.columns]
-    return [name for name, _ in step.types] if isinstance(step, Cast) else []
-
-
-def selected_names(step: Select, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that columns have after a select; empty if it leaves one out, or computes it anew.
-
-    Examples:
-        >>> selected_names(Select(("`order day` AS day", "n")), ["Order Day"])
-        ('day',)
-        >>> selected_names(Select(("*", "id AS key")), ["id"]), selected_names(Select(("upper(id) AS id",)), ["id"])
-        (('id',), ())
-    """
-    if any(text.strip() == "*" for text in step.expressions):
-        return tuple(names)  # each column keeps its name; an alias is a copy
-    selected = dict(pair for text in step.expressions for pair in selected_column(text))
-    return tuple(selected[name.lower()] for name in names) if selected.keys() >= {*map(str.lower, names)} else ()
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
@@ -202,15 +171,6 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
         if group == item.unalias() or (item.alias and group.name.lower() == item.alias.lower()):
             return str(item.alias_or_name)
     return str(group.sql("spark"))
-
-
-def selected_column(text: str) -> list[tuple[str, str]]:
-    """The column, in lower case, and its name in the result, if an expression is only a column; otherwise empty."""
-    match = _COLUMN_AND_ALIAS.fullmatch(text)
-    if match is None:
-        return []
-    column = match[1].strip("`")
-    return [(column.lower(), (match[2] or column).strip("`"))]
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:

@@ -8,11 +8,10 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.call import Call
 from helios.model.flow import Flow, flows
 from helios.model.step import Step
-from helios.plan.typing.aggregates import group_columns, is_streaming, selected_column
+from helios.plan.typing.aggregates import group_columns, is_streaming
 from helios.steps.aggregate import Aggregate
 from helios.steps.dedupe import Dedupe
 from helios.steps.join import Join
-from helios.steps.rename import Rename
 from helios.steps.select import Select
 from helios.steps.sql import Sql
 from helios.steps.union import Union
@@ -55,14 +54,11 @@ def _times_after(step: Step, times: set[str]) -> set[str] | None:
         return None
     if isinstance(step, Watermark):
         return times | {step.column.lower()}
-    if isinstance(step, Rename):
-        return {step.renamed(name).lower() for name in times}
-    if isinstance(step, Select):
-        pairs = [pair for text in step.expressions for pair in selected_column(text)]
-        return times | {new.lower() for old, new in pairs if old.lower() in times}
+    kept = {after.lower() for name in times if (after := step.name_after(name)) is not None}
+    copies = step.kept if isinstance(step, Select) else ()
     if isinstance(step, WithColumns):
-        return times | {name.lower() for name, text in step.columns if text.strip(" `").lower() in times}
-    return times
+        copies = tuple((expression, name) for name, expression in step.columns)
+    return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in times}
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:

@@ -19,7 +19,6 @@ from helios.spark.iceberg.schema import names_by_id
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
-from helios.steps.rename import Rename
 from helios.table.positions import Batch
 
 
@@ -51,12 +50,11 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
 
 
 def _name_after_steps(job: Job, name: str) -> str:
-    """The name of a source's column after the `rename` steps."""
+    """The name of a source's column or nested field after the steps; a column that a step computes keeps its name."""
     for step in job.plan.declared.stream.steps:
-        if isinstance(step, Rename):
-            first, dot, field = name.partition(".")
-            whole = step.renamed(name)
-            name = whole if whole != name else step.renamed(first) + dot + field
+        first, dot, field = name.partition(".")
+        whole = step.name_after(name) or name
+        name = whole if whole != name else (step.name_after(first) or first) + dot + field
     return name
 
 

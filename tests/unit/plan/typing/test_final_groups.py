@@ -6,8 +6,29 @@ from typing import Any
 
 import pytest
 
-from helios import Iceberg, aggregate, cast, rename, select, sql, with_columns
+from helios import (
+    Iceberg,
+    aggregate,
+    cast,
+    dedupe,
+    drop,
+    expect,
+    explode,
+    join,
+    rename,
+    sample,
+    select,
+    sql,
+    union,
+    watermark,
+    where,
+    with_columns,
+)
+from helios.model.flow import as_step
+from helios.model.step import Traits
 from helios.plan.typing.aggregates import upserts_groups
+from helios.plan.views import view_problems
+from helios.steps.where import Where
 
 pytestmark = pytest.mark.promise("stateful")
 
@@ -26,6 +47,9 @@ COUNTED = Iceberg.source("a.s").incremental() >> aggregate("id", n="count(*)")
         (cast(id="int"), "id", False),
         (select("id % 10 AS id", "n"), "id", False),
         (select("*", "id AS copy"), "id", True),
+        (select("n AS id", "id AS gone"), "id", False),
+        (select("`id` AS `the id`", "n"), "the id", True),
+        (explode("array(n)", as_="id"), "id", False),
         (rename({"id": "a", "a": "b"}), "b", True),
         (sql("SELECT id AS number, n FROM input"), "number", True),
         (sql("SELECT *, n + 1 AS more FROM input"), "id", True),
@@ -36,6 +60,44 @@ COUNTED = Iceberg.source("a.s").incremental() >> aggregate("id", n="count(*)")
 def test_a_step_that_changes_a_group_column(step: Any, key: str, upserts: bool) -> None:
     pipeline = COUNTED >> step >> Iceberg.sink("a.t").upsert(key)
     assert upserts_groups(pipeline.stream, pipeline.sink) is upserts
+
+
+def test_a_step_that_does_not_say_which_columns_it_keeps_may_change_the_groups() -> None:
+    class Silent(Where):  # no step of its own: other tests ask for all of them
+        traits = Traits(row_by_row=True, keeps_rows=True, passes_hidden=True)
+
+    silent = as_step(Silent(condition="true"))
+    for stream, kept in ((COUNTED, True), (COUNTED >> silent, False)):
+        pipeline = stream >> Iceberg.sink("a.t").upsert("id")
+        assert upserts_groups(pipeline.stream, pipeline.sink) is kept
+    changes = Iceberg.source("a.s").incremental().changes(keys="id") >> aggregate("id", n="count(*)") >> silent
+    (problem,) = view_problems(changes >> Iceberg.sink("a.t").upsert("id"))
+    assert "a later step changes or drops one of them" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (where("id > 1"), "id"),
+        (sample(0.5, seed=1), "id"),
+        (dedupe("n"), "id"),
+        (watermark("ts", "1 hour"), "id"),
+        (expect({"positive": "id > 0"}), "id"),
+        (union(Iceberg.source("a.o")), "id"),
+        (join(Iceberg.source("a.o"), on="id", how="left"), "id"),
+        (join(Iceberg.source("a.o"), on="id", how="full"), None),
+        (drop("Id"), None),
+        (drop("n"), "id"),
+        (cast(n="int"), "id"),
+        (explode("list", as_="one"), "id"),
+        (aggregate(["id", "n"], m="count(*)"), "id"),
+        (aggregate("n", m="count(*)"), None),
+        (sql("SELECT id FROM input"), None),
+    ],
+    ids=lambda value: value.text() if hasattr(value, "text") else str(value),
+)
+def test_the_name_of_a_column_after_each_step(step: Any, name: str | None) -> None:
+    assert step.steps[0].name_after("id") == name
 
 
 def test_a_query_may_group_by_all_columns_that_are_no_aggregate() -> None:

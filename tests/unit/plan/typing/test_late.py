@@ -72,8 +72,12 @@ def test_where_late_rows_go_is_no_part_of_the_state(planned: Any) -> None:
             FOLLOWED >> LATE >> join(FOLLOWED >> select("id", "name AS n"), on="id") >> dedupe("id", "ts"),
             "follows several sources",
         ),
+        (
+            FOLLOWED >> join(Iceberg.source("a.names") >> LATE, on="id") >> dedupe("id", "ts"),
+            "it stands in a stream that is joined or united",
+        ),
     ],
-    ids=["stateless", "behind", "two", "sql", "state", "streams"],
+    ids=["stateless", "behind", "two", "sql", "state", "streams", "joined"],
 )
 def test_where_lateness_is_not_known_it_is_refused(stream: Any, why: str, problems: Any) -> None:
     found = [problem for problem in problems(stream >> SINK) if "so that it is not known which of its rows" in problem]
