@@ -16,6 +16,7 @@ from helios.model.maintenance import Maintenance
 from helios.model.retry import Retry
 from helios.plan.backfills import refuse_backfill
 from helios.plan.checks.rehearsal import rehearsal_problem
+from helios.plan.derivation import HARMLESS
 from helios.plan.native.engine import Engine
 from helios.plan.nodes import Plan, Trigger
 from helios.plan.text import maintenance_text, retry_text, trigger_text
@@ -44,11 +45,6 @@ TARGET_SETTINGS = {
 BREAKING = ("mode", "branch", "routed_by")
 """The settings after whose change the table still has rows that the new setting would not have written."""
 
-HARMLESS = (
-    "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
-    "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
-)  # fmt: skip
-"""The settings of a source that do not affect the rows that were read before: a change of them needs no repair."""
 KNOWN_FROM_TABLE = ("format_version", "branch", "state", "span")
 """The fields of a source that Helios reads from its table; they are unknown before the table exists."""
 

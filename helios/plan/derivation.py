@@ -21,11 +21,16 @@ ONLY_REMOVE = ("where", "expect", "sample", "dedupe", "watermark", "drop")
 """Steps that only remove rows or columns, and do not change values."""
 OPAQUE = ("sql", "union", "aggregate", "window", "session_window")
 """Steps in which any column may come from any other: their whole text is compared, and so are all steps before them."""
-NOT_VALUE_SETTINGS = (
-    "schema", "uuid", "pushed", "snapshot", "format_version", "branch", "start", "at", "between", "state", "span",
-    "columns", "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation",
-    "servers",
+HARMLESS = (
+    "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
+    "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
 )  # fmt: skip
+"""Settings of a source that do not affect the rows that were read before: a change of them needs no repair."""
+ROW_SETTINGS = (
+    "at", "between", "branch", "columns", "isolation", "pushed", "schema", "snapshot", "span", "state", "uuid",
+)  # fmt: skip
+"""Fields of a source in a plan that choose its rows, and do not affect the values of a row."""
+NOT_VALUE_SETTINGS = {*HARMLESS, *ROW_SETTINGS} - {"on_bad_row"}  # on_bad_row="null" reads a bad value as null
 """Fields of a source in a plan that do not affect how its values are read."""
 NEW_NAME = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """A name that a step may give to a column: `name=`, `-> name` or `as name`."""

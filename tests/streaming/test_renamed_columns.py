@@ -117,6 +117,19 @@ def test_a_batch_that_dies_behind_the_new_column_goes_on(world: Any) -> None:
     assert dict(world.rows("a.t", "id", "price").keys()) == {1: None, 2: 14, 3: 21}
 
 
+def test_a_column_that_a_select_names_otherwise_is_followed_to_the_target(world: Any) -> None:
+    pipeline = (
+        world.source("a.s").incremental(poll=1) >> select("id", "price AS cost") >> world.sink("a.t").upsert("id")
+    )
+    world.fill("a.s", [1, 2], price="id * 10")
+    world.run(pipeline)
+    for change in ADDED_AGAIN:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.fill("a.s", [3], price="id * 7")
+    assert "RENAME COLUMN cost TO cost_before" in refused(world, pipeline)[0]
+    assert world.rows("a.t", "id", "cost") == Counter({(1, 10): 1, (2, 20): 1})
+
+
 def test_swapped_columns_stop(world: Any) -> None:
     pipeline = replaced(world, SWAPPED, price="id * 7", cost="id * 8")
     world.sql(refused(world, pipeline)[0])

@@ -6,13 +6,14 @@ import importlib
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helios import Catalog, Iceberg, expect, union, where
+from helios import Catalog, Iceberg, aggregate, expect, union, where
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, CheckpointError
 from helios.sources import kinds
@@ -65,6 +66,18 @@ def test_a_batch_that_was_planned_and_not_committed_is_read_again(world: Any, co
     world.run(pipeline)
     assert world.ids("a.t") == list(range(1, 10))
     assert [s.summary["helios.batch"] for s in world.load("a.t").snapshots()] == ["0", "1"]
+
+
+def test_a_stateful_pipeline_follows_it(world: Any, counter: Any) -> None:
+    counted = counter.incremental(max_rows=3) >> aggregate("id % 2 AS odd", n="count(*)")
+    pipeline = counted >> world.sink("a.t").upsert("odd")
+    world.run(pipeline)
+    assert world.rows("a.t", "odd", "n") == Counter({(0, 2): 1, (1, 3): 1})
+    Path(counter.path).write_text("9")
+    with dies_before_commit():
+        world.run(pipeline)
+    world.run(pipeline)
+    assert world.rows("a.t", "odd", "n") == Counter({(0, 4): 1, (1, 5): 1})
 
 
 @pytest.mark.landing

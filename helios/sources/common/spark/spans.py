@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import CheckpointError, InputError
+from helios.errors import CheckpointError
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.micro_batch import MicroBatchStream
+from helios.sources.common.spark.row_stream import RowStream
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.sql import struct_of
-from helios.spark.jvm.types.java import JavaArray
-from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
 from helios.table.lags import FOLDER as LAGS
 from helios.table.lags import SeenLag
 from helios.table.positions import Lag, Position, Span
@@ -151,21 +149,7 @@ class SpanSource:
         return False
 
     def stream(self) -> DataFrame:
-        return MicroBatchStream(self, self.partitions).df()
-
-    def partitions(
-        self, start: Position, end: Position, columns: JavaStructType
-    ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
-        """The input partitions of Spark's own stream.
-
-        Raises:
-            InputError: The source has no input partitions.
-        """
-        raise InputError(
-            f"{self.read_plan.name} cannot feed a stateful pipeline: its reader does not support that.",
-            where=self.read_plan.source.origin,
-            fix="write it into a table first, and follow that.",
-        )
+        return RowStream(self).df()
 
     def verify_stream(self) -> None:
         return None

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 
 from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.describe import nothing_there
@@ -367,6 +366,3 @@ class FilesReader(SpanSource):
             return False
         self._damaged[file] = cause
         return True
-
-    def stream(self) -> DataFrame:
-        return RowStream(self).df()

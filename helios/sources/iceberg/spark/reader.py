@@ -369,7 +369,6 @@ class IcebergReader(SpanSource):
         self._stream_table = self._table()  # a running stream keeps the columns that it started with
         return table_rows.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
 
-    @override
     def partitions(
         self, start: Position, end: Position, columns: JavaStructType
     ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:

@@ -19,7 +19,6 @@ from typing_extensions import override
 from helios.errors import InputError, NotFound, RunError
 from helios.model.values import counted
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import LAG_INTERVAL, SpanSource
 from helios.sources.kafka.checks import column_problems
 from helios.sources.kafka.declare import KafkaSource
@@ -347,10 +346,6 @@ class KafkaReader(SpanSource):
         """
         end = TopicsPosition.parse(span.end or {})
         self._verify(end, [], self._cluster.logs(end.topics))
-
-    @override
-    def stream(self) -> DataFrame:
-        return RowStream(self).df()
 
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
