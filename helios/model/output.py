@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from helios.errors import DeclarationError
+from helios.errors import DeclarationError, HeliosError
 from helios.model.arguments import count, text
 from helios.model.flow import Sink
 from helios.model.modes import Append, Mode
@@ -21,6 +21,7 @@ class Output(Sink):
 
     Attributes:
         lasting: Whether its rows outlive the process. If they do, the pipeline's progress is kept too.
+        writer: The class that delivers its rows on Spark, as "module:Class", like `OutputWriter`.
         why: Why a row may be delivered more than once.
         mode: The write mode: every row is appended.
         evolution: How the columns of its rows may change; by default like those of a table.
@@ -28,6 +29,7 @@ class Output(Sink):
     """
 
     lasting: ClassVar[bool] = False
+    writer: ClassVar[str]
     why: ClassVar[str] = "a batch that is run again is delivered again"
     mode: ClassVar[Mode] = Append()
     evolution: ClassVar[Evolution] = Evolution()
@@ -37,6 +39,10 @@ class Output(Sink):
     def name(self) -> str:
         """The name of the target, such as a topic."""
         raise NotImplementedError
+
+    def problems(self) -> Iterable[HeliosError]:
+        """The problems of the sink's own settings."""
+        return ()
 
     def exactly_once(self) -> Self:
         """Makes `check` fail: only an Iceberg table records which batches it contains."""
@@ -48,6 +54,7 @@ class MemorySink(Output):
     """Rows in the memory of this process. Created by `Memory.sink`."""
 
     kind: ClassVar[str] = "memory"
+    writer: ClassVar[str] = "helios.spark.sinks.output:MemoryWriter"
     why: ClassVar[str] = "each run starts from the beginning"
 
     held_as: str
@@ -65,6 +72,7 @@ class ConsoleSink(Output):
     """Rows on standard output. Created by `Console.sink`."""
 
     kind: ClassVar[str] = "console"
+    writer: ClassVar[str] = "helios.spark.sinks.output:ConsoleWriter"
     why: ClassVar[str] = "each run starts from the beginning, and a batch that is run again is printed again"
 
     rows: int = 20

@@ -22,8 +22,7 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Pipeline, Sink, Source
-from helios.model.mirror import MirrorSink
-from helios.model.output import ConsoleSink, MemorySink, Output
+from helios.model.output import Output
 from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.model.values import Identifier
@@ -56,7 +55,6 @@ from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
-from helios.sources.kafka.sink import KafkaSink
 from helios.sources.kinds import is_known, source_kind
 from helios.steps.join import Join
 from helios.steps.union import Union
@@ -176,7 +174,7 @@ class _PipelineCompiler:
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
-        write = SINKS[type(sink)].write(self, sink, schema)
+        write = row_of(sink).write(self, sink, schema)
         sources = [read.source for read in self.reads]
         if not all(is_known(source) for source in sources):
             return None
@@ -230,7 +228,7 @@ class _PipelineCompiler:
                 *distinct_aggregates(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]
-        self.problems += SINKS[type(sink)].problems(self, pipeline, sink, path, sources)
+        self.problems += row_of(sink).problems(self, pipeline, sink, path, sources)
 
     # sources and steps
 
@@ -380,10 +378,8 @@ class SinkRow(NamedTuple):
 
 TABLES = SinkRow(_PipelineCompiler.plan_table_write, _PipelineCompiler.table_problems)
 OUTPUTS = SinkRow(_PipelineCompiler.plan_output_write, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
-SINKS: dict[type[Sink], SinkRow] = {
-    IcebergSink: TABLES,
-    MirrorSink: TABLES,
-    MemorySink: OUTPUTS,
-    ConsoleSink: OUTPUTS,
-    KafkaSink: OUTPUTS,
-}
+
+
+def row_of(sink: Sink) -> SinkRow:
+    """The functions that compile a sink: those of tables, or those of targets that keep no record."""
+    return TABLES if sink.iceberg is not None else OUTPUTS

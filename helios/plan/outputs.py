@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from helios.catalog.names import OutputName
 from helios.catalog.spec import Catalog
@@ -12,8 +11,6 @@ from helios.model.flow import Pipeline, flows
 from helios.model.output import Output
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.late import quarantining_watermarks
-from helios.sources.kafka.checks import connection_problems
-from helios.sources.kafka.sink import KafkaSink
 from helios.steps.expect import Expect
 
 TEMPORARY = "helios_output"
@@ -48,7 +45,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             where=sink.origin,
             fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
         )
-    yield from CHECKS.get(type(sink), lambda _: ())(sink)
+    yield from sink.problems()
     all_flows = list(flows(pipeline.stream))
     for changes in [flow.source for flow in all_flows if flow.source.carries_order]:
         yield DeclarationError(
@@ -68,9 +65,3 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             where=origin,
             fix='choose another value than "quarantine", or write an Iceberg table with .quarantine("ns.rejected").',
         )
-
-
-CHECKS: Mapping[type[Output], Callable[[Any], Iterable[HeliosError]]] = {
-    KafkaSink: lambda sink: connection_problems(sink, sink.label()),
-}
-"""The check of a sink's own settings, by the type of the sink. Other sinks have nothing to check."""

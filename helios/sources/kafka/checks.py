@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from helios.catalog.keys import loopback
-from helios.errors import DeclarationError, HeliosError, NotFound
+from helios.errors import DeclarationError, HeliosError
 from helios.plan.typing.schema import Schema
-from helios.sources.kafka.client import KafkaConnection
+from helios.sources.kafka.connection import connection_problems
 from helios.sources.kafka.declare import KafkaSource
 
 
@@ -17,37 +16,6 @@ def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosErr
     """The problems of a Kafka source; `schema` is None if its columns are not known yet."""
     columns = column_problems(source, schema.names) if schema is not None else []
     return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
-
-
-def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
-    """The problems of the connection of a source or a sink to its cluster; messages call it `label`."""
-    return [*_brokers(source, label), *_files(source)]
-
-
-def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
-    """The problem of missing brokers, or of a password that would be sent without encryption."""
-    if not source.brokers:
-        return [
-            DeclarationError(
-                f"{label} names no broker.",
-                where=source.origin,
-                fix='add .servers("broker-1:9092", "broker-2:9092").',
-            )
-        ]
-    login = source.login
-    hosts = {broker: broker.rpartition("://")[2].rpartition(":")[0].strip("[]") for broker in source.brokers}
-    remote = [broker for broker, host in hosts.items() if not loopback(host)]
-    if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not remote:
-        return []
-    if any(name == "security.protocol" for name, _ in source.client):
-        return []
-    return [
-        DeclarationError(
-            f'sasl("PLAIN") to {remote[0]} without TLS: anyone on the network could read the password.',
-            where=source.origin,
-            fix='add .tls(), or log in with "SCRAM-SHA-512".',
-        )
-    ]
 
 
 def _registry(source: KafkaSource) -> list[HeliosError]:
@@ -75,16 +43,6 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
     metadata = next((field for column, field in source.carried if column.lower() == duplicate.lower()), None)
     fix = f'write .metadata(kafka_{metadata}="{metadata}").' if metadata is not None else "name each column once."
     return [DeclarationError(f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=fix)]
-
-
-def _files(source: KafkaConnection) -> list[HeliosError]:
-    tls = source.encryption
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key} if tls is not None else {}
-    return [
-        NotFound(f"tls({name}={path!r}): there is no such file.", where=source.origin, fix="give a file in PEM format.")
-        for name, path in files.items()
-        if path is not None and not Path(path).is_file()
-    ]
 
 
 def _offsets(source: KafkaSource) -> list[HeliosError]:

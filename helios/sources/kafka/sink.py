@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, TypeAlias
 
-from helios.errors import DeclarationError
+from helios.errors import DeclarationError, HeliosError
 from helios.model.arguments import one_of, text
 from helios.model.output import Output
 from helios.model.values import caller
 from helios.sources.kafka.client import KafkaConnection
+from helios.sources.kafka.connection import connection_problems
 
 SinkFormat: TypeAlias = Literal["json", "string", "bytes"]
 FORMATS = ("json", "string", "bytes")
@@ -28,6 +29,7 @@ class KafkaSink(KafkaConnection, Output):
     """
 
     kind: ClassVar[str] = "kafka"
+    writer: ClassVar[str] = "helios.sources.kafka.spark.writer:KafkaWriter"
     lasting: ClassVar[bool] = True
     why: ClassVar[str] = "a batch that is run again is produced again"
 
@@ -35,6 +37,9 @@ class KafkaSink(KafkaConnection, Output):
     keyed_by: str | None = None
     format: str = "json"
     valued_by: str = "value"
+
+    def problems(self) -> Iterable[HeliosError]:
+        return connection_problems(self, self.label())
 
     def key(self, expression: str) -> Self:
         """Sets the key of a record; Kafka chooses the partition by the key.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeAlias
+from pkgutil import resolve_name
+from typing import Any, Self
 
 from pyspark.sql import DataFrame
 from typing_extensions import override
@@ -14,20 +15,29 @@ from typing_extensions import override
 from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.columns import POSITION
-from helios.model.flow import Sink
-from helios.model.output import MEMORY_ROWS, ConsoleSink, MemoryRows, MemorySink
+from helios.model.output import MEMORY_ROWS, MemoryRows
 from helios.model.values import counted
-from helios.sources.kafka.sink import KafkaSink
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.sinks import kafka_output, protocol
+from helios.spark.sinks import protocol
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
-DeclaredSink: TypeAlias = Any
-"""A declared sink. Its type is the key of the function in `START_HOOKS` or `DELIVERIES`."""
+
+class OutputWriter:
+    """Delivers the rows of a declared sink; `Output.writer` names its class."""
+
+    def __init__(self, sink: Any) -> None:
+        self.sink = sink
+
+    def start(self, pipeline: str, *, begun: bool) -> None:
+        """Prepares a run; `begun` is True if an earlier process may have run a batch."""
+
+    def deliver(self, pipeline: str, df: DataFrame, number: int, count: int) -> None:
+        """Delivers the rows of the batch with this number, `count` rows."""
+        raise NotImplementedError
 
 
 class OutputSink(protocol.Sink):
@@ -42,11 +52,10 @@ class OutputSink(protocol.Sink):
 
     def __init__(self, context: SinkContext, planned: int) -> None:
         self.context = context
-        self._declared = context.plan.write.sink
+        sink: Any = context.plan.write.sink
         self._rows = 0
-        start = START_HOOKS.get(type(self._declared))
-        if start is not None:
-            start(context.plan.pipeline, self._declared, planned < 0)
+        self._writer: OutputWriter = resolve_name(sink.writer)(sink)
+        self._writer.start(context.plan.pipeline, begun=planned >= 0)
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
@@ -86,48 +95,29 @@ class OutputSink(protocol.Sink):
         self.context.verify()
         began = time.monotonic()
         if self._rows:
-            deliver = DELIVERIES[type(self._declared)]
-            deliver(self.context.plan.pipeline, self._declared, staged.rows.df, staged.batch.number, self._rows)
+            self._writer.deliver(self.context.plan.pipeline, staged.rows.df, staged.batch.number, self._rows)
         self.context.observer.rejected(staged.rows.dropped())
         if not self._rows:
             return None
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
 
-def _empty(pipeline: str, output: MemorySink, is_first: bool) -> None:
-    """Drops rows of an earlier pipeline with the same name from the process's memory."""
-    if is_first:
-        MEMORY_ROWS.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
+class MemoryWriter(OutputWriter):
+    """Keeps the rows in the memory of this process."""
+
+    def start(self, pipeline: str, *, begun: bool) -> None:
+        if not begun:  # rows of an earlier pipeline with the same name
+            MEMORY_ROWS.setdefault(self.sink.name, MemoryRows()).batches[pipeline] = {}
+
+    def deliver(self, pipeline: str, df: DataFrame, number: int, count: int) -> None:
+        MEMORY_ROWS[self.sink.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
-def _verify_topic(pipeline: str, output: KafkaSink, is_first: bool) -> None:
-    kafka_output.verify(output, begun=not is_first)
+class ConsoleWriter(OutputWriter):
+    """Prints the rows to standard output."""
 
-
-START_HOOKS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
-    MemorySink: _empty,
-    KafkaSink: _verify_topic,
-}
-"""The function to call when a run starts, by type of the declared sink; `is_first` is True before the first batch."""
-
-
-def _keep_in_memory(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
-    MEMORY_ROWS[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
-
-
-def _print(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
-    more = f", of which the first {output.rows:,}" if count > output.rows else ""
-    shown = df._jdf.showString(output.rows, 0, False)
-    print(f"{pipeline}, batch {number}: {counted(count, 'row')}{more}\n{shown}", file=sys.stdout, flush=True)
-
-
-def _produce(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:
-    kafka_output.produce(output, df)
-
-
-DELIVERIES: Mapping[type[Sink], Callable[[str, DeclaredSink, DataFrame, int, int], None]] = {
-    MemorySink: _keep_in_memory,
-    ConsoleSink: _print,
-    KafkaSink: _produce,
-}
-"""The function that delivers the rows of a batch, given its number and row count, by type of the declared sink."""
+    def deliver(self, pipeline: str, df: DataFrame, number: int, count: int) -> None:
+        most = self.sink.rows
+        more = f", of which the first {most:,}" if count > most else ""
+        shown = df._jdf.showString(most, 0, False)
+        print(f"{pipeline}, batch {number}: {counted(count, 'row')}{more}\n{shown}", file=sys.stdout, flush=True)

@@ -8,10 +8,8 @@ from helios import Console, Iceberg, Kafka, Memory
 from helios.model.flow import Sink
 from helios.model.modes import MODES
 from helios.model.target import TargetKind
-from helios.plan.compile import SINKS
 from helios.spark.sinks.kinds import OTHERS, TABLES
 from helios.spark.sinks.modes import WRITERS
-from helios.spark.sinks.output import DELIVERIES
 
 pytestmark = pytest.mark.promise("compose")
 
@@ -23,8 +21,7 @@ def test_each_kind_has_one_sink() -> None:
     assert set(OTHERS) == set(TargetKind) - set(TABLES)
 
 
-def test_each_output_is_delivered_and_each_mode_written() -> None:
-    assert set(DELIVERIES) == {sink for sink in SINKS if sink.target is Sink.target}
+def test_each_mode_is_written() -> None:
     assert set(WRITERS) == set(MODES)
 
 

@@ -25,54 +25,59 @@ JSON_OPTIONS = {"ignoreNullFields": "false", **JSON_TIMES}
 REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
 
 
-def verify(sink: KafkaSink, *, begun: bool) -> None:
-    """Verifies that the topic exists: a producer would wait a minute for a missing topic, or a broker would create it.
+class KafkaWriter:
+    """Produces the batches of a topic's sink."""
 
-    Args:
-        begun: Whether the pipeline has run a batch. It then waits for unreachable brokers.
+    def __init__(self, sink: KafkaSink) -> None:
+        self.sink = sink
 
-    Raises:
-        NotFound: The topic does not exist.
-        RunError: The cluster does not answer, or refuses.
-    """
-    source = _as_source(sink)
-    cluster = stand_in(source) or Cluster(source, sink.label())
-    try:
-        if not cluster.logs([sink.topic]):
-            raise cluster.missing([sink.topic])
-    except RunError as error:
-        if begun:
-            raise
-        # An error without a cause does not count as an outage, so the run stops instead of waiting.
-        raise RunError(error.what, where=error.where, fix=error.fix) from None
+    def start(self, pipeline: str, *, begun: bool) -> None:
+        """Verifies that the topic exists: a producer would wait a minute for a missing topic, or a broker create it.
 
+        Args:
+            begun: Whether the pipeline has run a batch. It then waits for unreachable brokers.
 
-def produce(sink: KafkaSink, df: DataFrame) -> None:
-    """Produces the rows of a batch.
+        Raises:
+            NotFound: The topic does not exist.
+            RunError: The cluster does not answer, or refuses.
+        """
+        source = _as_source(self.sink)
+        cluster = stand_in(source) or Cluster(source, self.sink.label())
+        try:
+            if not cluster.logs([self.sink.topic]):
+                raise cluster.missing([self.sink.topic])
+        except RunError as error:
+            if begun:
+                raise
+            # An error without a cause does not count as an outage, so the run stops instead of waiting.
+            raise RunError(error.what, where=error.where, fix=error.fix) from None
 
-    Raises:
-        InputError: The key or the value cannot be computed from these rows, or has the wrong type.
-        RunError: A record was refused.
-    """
-    records = _records(sink, df)
-    test_topics = stand_in(_as_source(sink))
-    if test_topics is not None:
-        test_topics.produce(sink.topic, records)
-        return
-    options = {f"kafka.{name}": value for name, value in properties(sink).items()}
-    options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": sink.topic}
-    try:
-        records.write.format("kafka").options(**options).save()
-    except (Py4JJavaError, PySparkException) as error:
-        refused = REFUSED.findall(str(error))
-        if not refused:
-            raise
-        name, message = refused[-1]
-        raise RunError(
-            f"{sink.label()}: a record of the batch was refused: {name}: {message}",
-            where=sink.origin,
-            fix="repair the cause, and run again: records of the batch that were accepted are produced again, too.",
-        ) from error
+    def deliver(self, pipeline: str, df: DataFrame, number: int, count: int) -> None:
+        """Produces the rows of a batch.
+
+        Raises:
+            InputError: The key or the value cannot be computed from these rows, or has the wrong type.
+            RunError: A record was refused.
+        """
+        records = _records(self.sink, df)
+        test_topics = stand_in(_as_source(self.sink))
+        if test_topics is not None:
+            test_topics.produce(self.sink.topic, records)
+            return
+        options = {f"kafka.{name}": value for name, value in properties(self.sink).items()}
+        options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": self.sink.topic}
+        try:
+            records.write.format("kafka").options(**options).save()
+        except (Py4JJavaError, PySparkException) as error:
+            refused = REFUSED.findall(str(error))
+            if not refused:
+                raise
+            name, message = refused[-1]
+            raise RunError(
+                f"{self.sink.label()}: a record of the batch was refused: {name}: {message}",
+                where=self.sink.origin,
+                fix="repair the cause, and run again: records of the batch that were accepted are produced again, too.",
+            ) from error
 
 
 def _as_source(sink: KafkaSink) -> KafkaSource:
