@@ -83,7 +83,7 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
         if node.id in proofs or node.parent in proofs:
             return Presence.PRESENT
         # Without sequence numbers (format v1) the walk goes on to the end.
-        if (landing.sequence and node.sequence <= landing.sequence) or (node.parent is None and node.sequence == 1):
+        if landing.sequence and node.sequence <= landing.sequence:
             return Presence.GONE
         parent = version.node(node.parent) if node.parent is not None else None
         if parent is None:

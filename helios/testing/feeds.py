@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
@@ -16,6 +17,7 @@ from helios.model.flow import Source
 from helios.plan.typing.schema import Schema, from_ddl, from_pyiceberg, from_rows
 from helios.sources.files.declare import FilesSource
 from helios.sources.iceberg.declare import Between, IcebergSource
+from helios.sources.kinds import source_kind
 from helios.sources.memory.declare import MemorySource
 from helios.sources.webhook.bodies import line_of, verified
 from helios.sources.webhook.declare import WebhookSource
@@ -41,10 +43,12 @@ class Feed:
     Attributes:
         name: The source's full name in the test.
         ordered: Whether the order of the rows matters. If it does, they are not shuffled.
+        named: Whether sources with the same name are the same source; otherwise the test numbers them.
         followed: Whether a pipeline follows the source.
     """
 
     ordered: ClassVar[bool] = False
+    named: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -167,7 +171,6 @@ class FilesFeed(Feed):
         self._source = source
         self._folder = folder
         self._files = 0
-        folder.mkdir(parents=True, exist_ok=True)
 
     def prepare(self, rows: Any) -> list[Any]:
         if isinstance(rows, str | bytes):
@@ -201,7 +204,6 @@ class WebhookFeed(Feed):
         self._source = source
         self._folder = folder
         self._segments = 0
-        folder.mkdir(parents=True, exist_ok=True)
 
     def prepare(self, rows: Any) -> list[Any]:
         bodies = [rows] if isinstance(rows, str | bytes) else rows
@@ -237,8 +239,10 @@ class WebhookFeed(Feed):
 class MemoryFeed(Feed):
     """Feeds a source of rows in memory. Each batch replaces the rows; the first ones are those of the script."""
 
-    def __init__(self, source: MemorySource, name: str) -> None:
-        super().__init__(name)
+    named: ClassVar[bool] = False
+
+    def __init__(self, source: MemorySource, folder: Path) -> None:
+        super().__init__(MEMORY)
         self._source = source
         declared = source.declared_schema
         self._schema = from_ddl(declared) if declared is not None else from_rows(source.columns, source.rows)
@@ -260,23 +264,21 @@ class MemoryFeed(Feed):
         return replace(source, columns=names, rows=rows, declared_schema=ddl)
 
 
-def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
-    """The feed for a source of files, of webhook deliveries or of rows in memory; None for other sources.
+def feed_of(source: Source, folder: Path) -> Feed | None:
+    """The feed that the kind of a source names; None if it names none.
 
     Args:
-        folder: The parent of the folder for the source's files.
-        memory: The name for a source of rows in memory, since its declaration has none.
+        folder: The parent of the folder for the feed's files.
     """
-    match source:
-        case FilesSource():
-            return FilesFeed(source, folder / _folder_of(source.path))
-        case WebhookSource():
-            return WebhookFeed(source, folder / _folder_of(source.path))
-        case MemorySource():
-            return MemoryFeed(source, memory)
-    return None
+    name = source_kind(source).feed
+    if name is None:
+        return None
+    own_folder = folder / _folder_of(source.label())
+    own_folder.mkdir(parents=True, exist_ok=True)
+    feed: Feed = resolve_name(name)(source, own_folder)
+    return feed
 
 
-def _folder_of(path: str) -> str:
-    """The name of the folder for a path; the checksum makes it unique for paths with the same last part."""
-    return f"{short_name(path)}-{crc32(path.encode()):08x}"
+def _folder_of(label: str) -> str:
+    """The name of a source's folder; the checksum makes it unique for sources whose short names are equal."""
+    return f"{short_name(label)}-{crc32(label.encode()):08x}"

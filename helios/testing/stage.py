@@ -14,7 +14,7 @@ from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan, ReadPath
 from helios.sources.kafka.transport import STAND_INS
 from helios.testing.diff import hidden
-from helios.testing.feeds import MEMORY, Feed, TableFeed, feed_of
+from helios.testing.feeds import Feed, TableFeed, feed_of
 from helios.testing.names import named, sources_of, with_sources
 from helios.testing.topics import TopicFeed, is_topic, kafka_source_of, with_broker
 
@@ -144,15 +144,16 @@ class Stage:
         if kafka is not None:
             topics = [self._shared(self._topic(name, source), source) for name in kafka.topics]
             return topics[0] if topics else None
-        others = sum(name.startswith(MEMORY) for name in self.feeds)
-        memory = f"{MEMORY}{others + 1}" if others else MEMORY
-        feed = feed_of(source, self.lake.folder / "files", memory)
+        feed = feed_of(source, self.lake.folder / "files")
         if feed is None:
             raise InputError(
                 f"{source.label()} cannot be replaced by a test.",
                 where=source.origin,
                 fix="test its steps with a table or with Memory.source(...) as the source.",
             )
+        others = sum(name.startswith(feed.name) for name in self.feeds)
+        if not feed.named and others:
+            feed.name = f"{feed.name}{others + 1}"
         return self._shared(feed, source)
 
     def _topic(self, name: str, source: Source) -> TopicFeed:

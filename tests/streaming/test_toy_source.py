@@ -80,6 +80,12 @@ def test_a_stateful_pipeline_follows_it(world: Any, counter: Any) -> None:
     assert world.rows("a.t", "odd", "n") == Counter({(0, 4): 1, (1, 5): 1})
 
 
+def test_a_pipeline_that_reads_it_can_be_tested(lake: Any, counter: Any) -> None:
+    test = lake.test(counter.incremental() >> where("id <> 2") >> Iceberg.sink("local.a.t"))
+    test.batch([{"id": 1}, {"id": 2}]).batch([{"id": 3}], kill="before_commit").expect([{"id": 1}, {"id": 3}])
+    assert Path(counter.path).read_text() == "5"
+
+
 @pytest.mark.landing
 def test_a_lost_checkpoint_resumes_at_the_position_of_its_target(world: Any, counter: Any) -> None:
     pipeline = counter.incremental() >> world.sink("a.t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -134,6 +134,21 @@ def test_a_replaced_table_has_no_parent(table: Table) -> None:
     assert holds(table) is GONE
     table.expire()
     assert holds(table) is GONE
+
+
+def test_a_batch_of_v1_whose_table_was_upgraded_and_expired_by_pyiceberg() -> None:
+    table = Table(sequences=False)
+    table.commit()
+    table.commit()  # the batch
+    table.sequences = True
+    first = table.commit()
+    table.nodes[first] = replace(table.nodes[first], sequence=1)  # v2 counts from the upgrade on
+    table._write()
+    table.expire(cut=True)
+    assert table.nodes[first].parent is None
+    assert table.holds(2, sequence=0) is PRESENT
+    table.files.clear()
+    assert table.holds(2, sequence=0) is UNKNOWN
 
 
 def test_an_empty_branch(table: Table) -> None:

@@ -116,7 +116,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "testing": (
         "errors", "model", "steps", "catalog", "config", "plan", "plan.typing", "iceberg", "engine", "sources.iceberg",
-        "sources.files", "sources.kafka", "sources.changes", "sources.memory", "sources.webhook",
+        "sources.files", "sources.kafka", "sources.changes", "sources.memory", "sources.webhook", "sources.kinds",
         "testing.json_text", "testing.records", "testing.spark",
     ),
     "cli": (

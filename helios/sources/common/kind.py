@@ -71,6 +71,9 @@ class SourceKind:
             span of the batch, the values of the key by column, the source as its plan shows it, and a
             `helios.table.view.View` of the tables and checkpoints. It returns a `SourceLookup`. Without the function,
             rows of this kind cannot be read a second time.
+        feed: The class that replaces the source in tests of pipelines, as "module:Class"; a
+            `helios.testing.feeds.Feed`. Its arguments are the source and an empty folder. Without it, a test of such a
+            pipeline is refused.
         logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
             is lost cannot resume.
     """
@@ -96,6 +99,7 @@ class SourceKind:
     overlaps: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
     empty_entry: Mapping[str, Any] = field(default_factory=dict)
     lookup: str | None = None
+    feed: str | None = None
     logged: bool = False
 
     @property

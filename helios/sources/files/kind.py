@@ -19,7 +19,8 @@ FILES = SourceKind(
     logged=True,
     absent=missing_path,
     lag="helios.sources.files.lag:lag",
-    lookup="helios.sources.files.lookup:lookup",  # looks up the rows of a key once more, for `helios why`
+    lookup="helios.sources.files.lookup:lookup",
     failures="helios.sources.files.spark.failures:failure",
     read_reason="stateless over a folder: each batch reads the files that the source's log names",
+    feed="helios.testing.feeds:FilesFeed",
 )

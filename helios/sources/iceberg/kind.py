@@ -32,7 +32,7 @@ ICEBERG = SourceKind(
     problems=problems,
     lag="helios.sources.iceberg.lag:lag",
     backlog=_backlog,
-    lookup="helios.sources.iceberg.lookup:lookup",  # looks up the rows of a key once more, for `helios why`
+    lookup="helios.sources.iceberg.lookup:lookup",
     failures="helios.sources.iceberg.spark.failures:failure",
     read_reason="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
 )

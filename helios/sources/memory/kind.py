@@ -15,4 +15,9 @@ def _describe(source: MemorySource, around: Surroundings) -> tuple[ReadPlan, lis
     return ReadPlan(source=source, schema=declared_columns(source) or from_rows(source.columns, source.rows)), []
 
 
-MEMORY = SourceKind(declared=MemorySource, reader="helios.sources.memory.spark.reader:MemoryReader", describe=_describe)
+MEMORY = SourceKind(
+    declared=MemorySource,
+    reader="helios.sources.memory.spark.reader:MemoryReader",
+    describe=_describe,
+    feed="helios.testing.feeds:MemoryFeed",
+)

@@ -32,4 +32,5 @@ WEBHOOK = SourceKind(
     failures="helios.sources.files.spark.failures:failure",
     companion="helios.sources.webhook.receiving:receiving",
     read_reason="stateless over stored deliveries: each batch reads the segments that the source's log names",
+    feed="helios.testing.feeds:WebhookFeed",
 )

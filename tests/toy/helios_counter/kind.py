@@ -63,4 +63,5 @@ COUNTER = SourceKind(
     lag="helios_counter.kind:lag",
     doctor_checks="helios_counter.kind:doctor_checks",
     units="numbers",
+    feed="helios_counter.feed:CounterFeed",
 )

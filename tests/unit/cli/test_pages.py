@@ -161,5 +161,5 @@ def test_the_heart_of_a_run_is_the_code() -> None:
 def test_the_page_of_an_own_source_has_the_code_that_the_tests_run() -> None:
     page = (ROOT / "docs" / "own-source.md").read_text()
     toy = ROOT / "tests" / "toy"
-    files = ["pyproject.toml", *(f"helios_counter/{name}.py" for name in ("declare", "kind", "reader"))]
+    files = ["pyproject.toml", *(f"helios_counter/{name}.py" for name in ("declare", "kind", "reader", "feed"))]
     assert re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL) == [(toy / name).read_text() for name in files]
