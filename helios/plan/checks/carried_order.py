@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline, Source, flows
 from helios.model.sink import IcebergSink
-from helios.model.step import Step
+from helios.model.step import Step, step_kinds
 from helios.plan.checks.mirrors import mirror_problems
 from helios.steps.rename import Rename
 
@@ -117,7 +117,7 @@ def _step_problems(pipeline: Pipeline) -> list[HeliosError]:
         DeclarationError(
             f"{step.text()}: this step does not keep the order and the deletes of changes.",
             where=step.origin,
-            fix="upsert the changes into a table, and follow that table with .incremental().changes(); where, select, "
-            "with_columns, rename, drop, cast and expect may stand before the upsert.",
+            fix="upsert the changes into a table, and follow that table with .incremental().changes(); before the upsert, "
+            f"use {', '.join(kind.call() for kind in step_kinds(lambda traits: traits.passes_hidden))}.",
         )
     ]
