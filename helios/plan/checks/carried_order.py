@@ -117,7 +117,7 @@ def _step_problems(pipeline: Pipeline) -> list[HeliosError]:
         DeclarationError(
             f"{step.text()}: this step does not keep the order and the deletes of changes.",
             where=step.origin,
-            fix="upsert the changes into a table, and follow that table with .incremental().changes(); before the upsert, "
-            f"use {', '.join(kind.call() for kind in step_kinds(lambda traits: traits.passes_hidden))}.",
+            fix="upsert the changes into a table, and follow that table with .incremental().changes(); before the "
+            f"upsert, use {', '.join(kind.call() for kind in step_kinds(lambda traits: traits.passes_hidden))}.",
         )
     ]
