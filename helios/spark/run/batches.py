@@ -50,7 +50,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
             # The rows are committed already, but Spark must run the batch to rebuild its state.
             emitted.write.format("noop").mode("overwrite").save()
         return outcome.commit
-    batch = job.pin(batch, begun=isinstance(outcome, Partial))
+    batch = job.pin(batch, partly_written=isinstance(outcome, Partial))
     while True:
         try:
             rows = job.rows(batch, emitted)

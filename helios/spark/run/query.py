@@ -63,7 +63,7 @@ class PipelineQuery:
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     def _with_source_order(self) -> Plan:
-        """The plan; its upsert takes order and deletes from a source that has them, and keys if none are declared."""
+        """The plan, whose upsert takes order, deletes and undeclared keys from a source that has them."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:
@@ -169,8 +169,8 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether to append inputs that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of
-                a pipeline that the same run starts, and None for other pipelines.
+            siblings: The pipelines of the script, whose rows may be in the target, too. Each name has its plan
+                if the same run starts it, and None otherwise.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, requested=again)
         context = SinkContext(
@@ -200,7 +200,7 @@ class PipelineQuery:
         )
 
     def _why_not_row_by_row(self) -> str | None:
-        """Why a row after the steps depends on several rows of the inputs; None if it depends on one."""
+        """Why a row after the steps depends on several input rows; None if each row depends on one input row."""
 
         def empty(index: int) -> DataFrame:
             rows = self.sources[index].read(self.spark, None)
