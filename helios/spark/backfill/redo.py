@@ -112,7 +112,7 @@ class CommitRepair:
         rows = self.rows(slice)
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
-        ledger.find(Batch(number, (), maybe_written=True))
+        ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `ledger.seen`
         old = self.locate_rows(slice, ledger.seen)
 
         def write(pending: Transaction) -> None:

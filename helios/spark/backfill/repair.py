@@ -151,7 +151,7 @@ class FilterRepair:
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
-        self.ledger.find(Batch(number, (), maybe_written=True))
+        self.ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `seen`
         live_position = self.live.position(self.ledger.table, committed)
         self.edges.refuse_newer(live_position)
         head = self.ledger.seen
