@@ -19,7 +19,7 @@ from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
 from helios.spark.replay.checks import ReplayChecks
-from helios.spark.replay.replay import OF_SOURCES
+from helios.spark.replay.replay import SOURCE_SUFFIXES
 from helios.spark.sinks.quarantined import batch_condition
 from helios.table.commits import Commit
 from helios.table.ledger import Record
@@ -114,5 +114,5 @@ class Rejects:
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
         if commit is not None:
             rows = rows.where(batch_condition(Record(checkpoint="", batch=commit.batch or 0, position=commit.position)))
-        of_sources = [F.col("step").endswith(end) for end in OF_SOURCES]
+        of_sources = [F.col("step").endswith(end) for end in SOURCE_SUFFIXES]
         return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(PAYLOAD)
