@@ -121,7 +121,7 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
 
     kind, name = field.field_type, field.name
     if op in {"StartsWith", "NotStartsWith"} and not isinstance(kind, StringType):
-        raise TypeError(f"LIKE compares text, and {name} has the type {kind}.")
+        raise TypeError(f"LIKE compares text, and {name} is a {kind}.")
     if isinstance(kind, (IntegerType, LongType)):
         limit = 2 ** ((INT_BITS if isinstance(kind, IntegerType) else LONG_BITS) - 1)
         return _Numbers(Decimal(1), Decimal(-limit), Decimal(limit - 1)).compared(name, op, values)

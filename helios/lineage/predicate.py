@@ -29,7 +29,7 @@ MAX_PAIRS = 10_000
 """The maximum number of pairs of values that an AND compares."""
 
 
-def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
+def parse_condition(text: str, schema: Schema, table: str) -> BooleanExpression:
     """Parses a text into a condition over the columns of a table.
 
     Args:
@@ -43,7 +43,7 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
         >>> from pyiceberg.schema import Schema
         >>> from pyiceberg.types import LongType, NestedField
         >>> columns = Schema(NestedField(1, "id", LongType()))
-        >>> parsed("`id` = 42", columns, "a.t")
+        >>> parse_condition("`id` = 42", columns, "a.t")
         EqualTo(term=Reference(name='id'), literal=LongLiteral(42))
     """
     from pyiceberg.expressions import parser

@@ -22,7 +22,7 @@ MAX_ROWS_KEPT = 10_000
 """The maximum number of rows that `Rows` keeps in memory."""
 
 
-class TooMany(Exception):
+class TooManyRows(Exception):
     """More than `MAX_ROWS_KEPT` rows match a condition."""
 
 
@@ -80,13 +80,13 @@ class Rows:
         """The matching rows of a file by position, including deleted rows.
 
         Raises:
-            TooMany: More than `MAX_ROWS_KEPT` rows match in the files that were read so far.
+            TooManyRows: More than `MAX_ROWS_KEPT` rows match in the files that were read so far.
         """
         if entry.path not in self._rows:
             rows = self._rows[entry.path] = self._read(entry)
             self._rows_left -= len(rows)
             if self._rows_left < 0:
-                raise TooMany
+                raise TooManyRows
         return self._rows[entry.path]
 
     def live(self, files: Files) -> dict[Place, Row]:
@@ -137,7 +137,7 @@ class Rows:
         if not positions:
             return {}
         if only is None and len(positions) > self._rows_left:
-            raise TooMany
+            raise TooManyRows
         # Indexes into `positions`, in the order of the file.
         chosen = [index for index, at in enumerate(positions) if only is None or at in only]
         count = chosen[-1] + 1

@@ -12,9 +12,9 @@ from helios.errors import HeliosError
 from helios.lineage.manifests import Manifests
 from helios.lineage.passed import key_in_source
 from helios.lineage.past import EarlierMetadata
-from helios.lineage.predicate import comparable, parsed, rows_with_values_of, value_combinations
+from helios.lineage.predicate import comparable, parse_condition, rows_with_values_of, value_combinations
 from helios.lineage.rejected import Rejected, newest_first, rejected
-from helios.lineage.rows import Row, Rows, TooMany
+from helios.lineage.rows import Row, Rows, TooManyRows
 from helios.lineage.versions import Origin, SnapshotNode, Version, Walk, snapshot_node
 from helios.sources.common.kind import SourceKind
 from helios.sources.common.lookup import SourceLookup
@@ -105,14 +105,14 @@ def why(table: Table, condition: str, view: View) -> Why:
     """Explains the rows of a table that match a condition.
 
     Args:
-        condition: Comparisons of the table's columns with values, in the syntax of `parsed`.
+        condition: Comparisons of the table's columns with values, in the syntax of `parse_condition`.
         view: Loads sources and quarantines, and knows the warehouses with the plans of pipelines.
 
     Raises:
         InputError: The condition does not parse, or has an unknown column.
         RunError: A file cannot be read, or the table has equality deletes.
     """
-    expression = parsed(condition, table.iceberg.schema(), table.name)
+    expression = parse_condition(condition, table.iceberg.schema(), table.name)
     with translating_errors(table, "reading its files"):
         return _Question(table, condition, expression, view).answer()
 
@@ -161,7 +161,7 @@ class _Question:
         return snapshot_node(metadata, id, commit)
 
     def _walk(self, condition: BooleanExpression) -> Walk:
-        """Walks through the history of the rows that match a condition; raises `TooMany` if too many rows match."""
+        """Walks through the history of the rows that match a condition; raises `TooManyRows` if too many rows match."""
         rows = Rows(self._table, condition, self._without_lineage())
         walk = Walk(self._known, self._main, Manifests(self._table, condition), rows, self._expired)
         assert walk.start is not None  # main has snapshots
@@ -203,14 +203,14 @@ class _Question:
         if answer.key:
             try:
                 return self._walk(rows_with_values_of(values, answer.key))
-            except TooMany:
+            except TooManyRows:
                 names = ", ".join(answer.key)
                 answer.notes.append(f"too many rows have the same {names}: other versions are not shown.")
                 answer.key, answer.key_from = (), ""
         columns = comparable(self._table.iceberg.schema())
         try:
             return self._walk(rows_with_values_of(values, columns)) if columns else None
-        except TooMany:
+        except TooManyRows:
             return None
 
     def _key_of(self, row: Row) -> str:
@@ -246,7 +246,7 @@ class _Question:
         answer = self._answer
         try:
             walk = self._walk(self._condition)
-        except TooMany:
+        except TooManyRows:
             answer.notes.append("too many rows matched the condition earlier: use a condition that fewer rows match.")
         else:
             answer.gone = [version for version in reversed(walk.versions) if version.removed is not None][:MAX_ROWS]

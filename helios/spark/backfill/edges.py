@@ -172,7 +172,7 @@ class Edges:
         return past_plans
 
     def _outside(self, rows: DataFrame) -> int:
-        """The number of rows that the filter does not select; it does not select rows for which it is null."""
+        """The number of rows that the filter does not select, such as rows for which the filter is null."""
         # Not counted by NOT (filter): Spark fails to push down the negation of some filters.
         return rows.count() - rows.where(self.where).count()
 

@@ -227,7 +227,7 @@ class UpsertRepair:
             )
 
     def refuse_duplicate_keys(self, slice: str, rows: DataFrame) -> None:
-        """Raises an InputError if several of the rows, which are from the target, have the same key."""
+        """Raises an `InputError` if several rows from the target have the same key."""
         counts = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(ROWS))
         duplicate = counts.where(F.col(ROWS) > 1).drop(ROWS).head()
         if duplicate is not None:

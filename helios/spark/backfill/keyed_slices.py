@@ -57,7 +57,7 @@ class UpsertFilterRepair(UpsertRepair):
 
     Attributes:
         cut: How the rows are cut into slices; None for one slice.
-        notes: The notes of the backfill; before it begins, those of an earlier one that was stopped.
+        notes: The notes of the backfill; before the backfill begins, those of an earlier, stopped backfill.
         note: Called with a line for the user when the backfill waits for a batch.
         stopping: Returns True to end the backfill after the running slice.
         computed: The newest row of each key, as the script computes it, in DataFrames for consecutive spans. The first
@@ -79,7 +79,7 @@ class UpsertFilterRepair(UpsertRepair):
         """Reads the source up to the pipeline's position. If the mode has deletes, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
+            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
 
         Raises:
             LeaseError: The mode has deletes, and the pipeline is running.
@@ -186,7 +186,7 @@ class UpsertFilterRepair(UpsertRepair):
         return self.changes_between(present, wanted.where(~F.col(DELETED)))
 
     def _read_up_to(self, live_position: LivePosition) -> list[DataFrame]:
-        """Adds what the pipeline has read since to `computed`, and returns `computed`, oldest span first."""
+        """Extends `computed` up to a position, and returns it, oldest span first."""
         computed, read_to = self.computed, self.read_to
         assert read_to is not None
         new = None
@@ -228,7 +228,7 @@ class UpsertFilterRepair(UpsertRepair):
         """Waits until the running batch has ended. If no process runs it any more, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
+            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
             None if the user has stopped the backfill.
         """
         planned = max(self.live.checkpoint.batches("offsets"), default=-1)

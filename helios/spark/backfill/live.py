@@ -31,7 +31,7 @@ from helios.table.positions import Span
 from helios.table.refs import LEDGER
 
 REPEATED_FIELDS = ("source", "uuid", "branch", "from", "place")
-"""The fields of a source that a backfill's commits repeat: how far it was read, but not the last batch's span."""
+"""The ledger fields of a source that a backfill's commits repeat: how far it was read, without the last span."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LivePosition:
     """How far a pipeline has read its sources.
 
     Attributes:
-        record: Its ledger record in the target.
+        record: The pipeline's ledger record in the target.
         batch: The last finished batch, which may have changed nothing in the target.
         ends: Where that batch ended in each followed source.
         entries: The same positions, in the ledger's form.

@@ -19,7 +19,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 
 FORMATS = ("parquet", "orc", "avro")
-"""The formats of folders that can replace a source which is not a folder: their files have their schema."""
+"""The formats of folders that can replace a source which is not a folder: such files contain their schema."""
 
 
 def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, live_position: LivePosition) -> OtherRows:
@@ -76,8 +76,8 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
     file_format = path[0].rpartition(".")[2].lower() if path is not None else ""
     if file_format not in FORMATS:
         raise InputError(
-            f"--from {folder} is not a folder of {', '.join(FORMATS)} files, which have their schema.",
-            fix="write the rows as one of these, or into a table.",
+            f"--from {folder} must be a folder of files that contain their schema: {', '.join(FORMATS)}.",
+            fix="write the rows in one of these formats, or into a table.",
         )
     return spark.read.format(file_format).option("recursiveFileLookup", "true").load(folder)
 

@@ -48,7 +48,7 @@ SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
 PARTLY = "some, but not all, rows match"
 """Iceberg's error for a filter that selects only some rows of a file."""
 MAX_UNPERSISTED = 25
-"""After more new batches (or more spans of new rows) than this, their rows are stored with the computed rows."""
+"""If there are more new batches, or spans of new rows, their rows are stored together with the computed rows."""
 
 
 class SliceRepairer(Protocol):

@@ -16,7 +16,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.table.refs import BACKFILL
 
 CATCH_UP = "rows that came meanwhile"
-"""The name of the last slice of an ordered upsert. Its condition names the target's snapshot at the start."""
+"""The name of the last slice of an ordered upsert. Its condition names the target's snapshot before the backfill."""
 MAX_SLICES = 10_000
 """The maximum number of slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
@@ -72,7 +72,7 @@ def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) 
     values = sorted({*old, *new}, key=lambda value: (value is not None, value or ""))
     if len(values) > MAX_SLICES:
         raise InputError(
-            f"{len(values):,} slices are more than {MAX_SLICES:,}.",
+            f"the backfill would have {len(values):,} slices, and at most {MAX_SLICES:,} are possible.",
             fix="cut by something coarser, or filter with --where.",
         )
     return [CountedSlice(slice_of(where, cut, value), old.get(value, 0), new.get(value, 0)) for value in values]

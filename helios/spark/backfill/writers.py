@@ -111,8 +111,8 @@ class TargetRows:
         return InputError(
             f"{slice.name} of {self._name.text} {why}; its rows were not replaced.",
             where=self._where,
-            fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show whose "
-            "they are. Rows of another pipeline are repaired by a backfill of that pipeline.",
+            fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show who "
+            "wrote them. Rows of another pipeline are repaired by a backfill of that pipeline.",
         )
 
     def commits_of_others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:

@@ -205,7 +205,8 @@ class Attempt:
         sink.ledger = ledger
         job = Job(
             plan=plan, spark=spark, run=run, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
-            schema=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
+            schema=df.schema, sink=sink, last_planned=-1,
+            repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
         )  # fmt: skip
         return job, AttemptResult(plan=plan, real=real, table=table, columns=columns)
 

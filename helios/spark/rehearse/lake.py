@@ -100,7 +100,7 @@ def declare(spark: SparkSession, lake: Catalog) -> None:
 
 
 def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, base: int | None) -> JavaTable:
-    """Registers a table in the lake that starts at a snapshot of another table and shares its files.
+    """Registers a table in the lake that starts at a snapshot of another table and shares that table's files.
 
     Args:
         real: The other table, which is only read.

@@ -189,7 +189,7 @@ class Payloads:
             )
 
     def _reads_from(self, index: int) -> Iterator[int]:
-        """The numbers of the sources that the joins and unions from a step on read."""
+        """The numbers of the sources of joins and unions, from a step on."""
         before = [step.other for step in self.steps[:index] if isinstance(step, (Join, Union))]
         first = 1 + sum(len(list(flows(other))) for other in before)
         return iter(range(first, len(self.plan.reads)))

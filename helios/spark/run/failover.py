@@ -87,7 +87,7 @@ class ReplicaChoice:
 
 
 def _with_replicas(plan: Plan, chosen: Mapping[Catalog, Catalog]) -> Plan:
-    """A plan with each catalog replaced by its replica."""
+    """A plan with each catalog replaced by the chosen replica."""
     if not chosen:
         return plan
 

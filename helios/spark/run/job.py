@@ -78,7 +78,7 @@ class Job:
     Attributes:
         sources: The sources of the pipeline, by their number in the plan.
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.
-        planned: The last batch that an earlier process has planned, and may have written; -1 for none.
+        last_planned: The last batch that an earlier process has planned, and may have written; -1 for none.
         repeat: The batch that `--again` appends a second time; only used by a batch pipeline.
         late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
         beside: The pipelines that `--beside` names, which may have read the same sources up to other positions.
@@ -93,7 +93,7 @@ class Job:
     sources: Mapping[int, Source]
     schema: StructType
     sink: Sink
-    planned: int
+    last_planned: int
     repeat: Repeat
     late: LateRows | None = None
     beside: Collection[str] = ()
@@ -148,7 +148,7 @@ class Job:
         ends = self.checkpoint.offsets(number)
         starts = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
         spans = [self._span(*bounds) for bounds in zip(self.followed.items(), starts, ends, strict=True)]
-        return Batch(number, tuple(spans), pins={}, maybe_written=number <= self.planned)
+        return Batch(number, tuple(spans), pins={}, maybe_written=number <= self.last_planned)
 
     def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
         index, source = numbered
@@ -190,8 +190,8 @@ class Job:
                 "its snapshot has expired, or the script did not join it before: the rest would be joined with another "
                 "state. Nothing more was written.",
                 where=self.plan.origin,
-                fix="put a former join back; or roll back the tables that have the batch, or refill them with "
-                "`helios run --full-refresh`. Keep snapshots of joined tables longer than the pipeline may be down.",
+                fix="restore the former join, if it was changed; roll back the tables that have the batch; or refill "
+                "them: `helios run --full-refresh`. Keep joined tables' snapshots longer than a pipeline is down.",
             )
         if changed:
             self.sink.reopen(batch)  # rows that were rejected with the former state are replaced
@@ -208,7 +208,7 @@ class Job:
     # the rows of a batch
 
     def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
-        """The rows of a batch after all steps; None if it adds none.
+        """The rows of a batch after all steps; None if the batch adds no rows.
 
         Args:
             emitted: The DataFrame that Spark's stream emits; None for a bounded pipeline. For a stateful pipeline, it
@@ -307,7 +307,7 @@ class Job:
         return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
     def set_aside(self, path: str) -> bool:
-        """Makes the source of an unreadable file skip it; False if no source does."""
+        """Makes the source of an unreadable file skip the file; False if no source does."""
         return any(source.set_aside(path) for source in self.sources.values())
 
     # after a batch
@@ -334,7 +334,7 @@ class Job:
 
 
 def _has_pin(source: Source, key: str, pins: Mapping[str, int | str | None]) -> bool:
-    """True if the pins have one of this source, and not of a source that the script had at this number before."""
+    """True if the pins have a pin of this very source: the script may have had another source at this number."""
     if key not in pins:
         return False
     pin, name = pins[key], source.read_plan.name

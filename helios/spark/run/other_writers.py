@@ -171,7 +171,7 @@ def refuse_upserts_of_others(
         siblings: Plans of the script's other pipelines; None for those that the run does not start.
 
     Raises:
-        InputError: There is such another pipeline.
+        InputError: There is such a pipeline.
     """
     if upsert_terms(plan) is None:
         return

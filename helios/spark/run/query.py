@@ -84,7 +84,7 @@ class PipelineQuery:
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
-            CheckFailed: Spark keeps state for the steps, and they or the sink do not fit a stateful query.
+            CheckFailed: Spark keeps state for the steps, and the steps or the sink do not fit a stateful query.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         self._replace_plan(self._with_source_order())
@@ -193,7 +193,7 @@ class PipelineQuery:
             sources=self.sources,
             schema=df.schema,
             sink=started.sink,
-            planned=started.planned,
+            last_planned=started.last_planned,
             repeat=repeat,
             beside=beside,
             siblings=alongside(self.plan, siblings.values()),

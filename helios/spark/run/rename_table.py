@@ -40,7 +40,7 @@ class Renamed:
         table: The former name.
         to: The new name.
         pipelines: The new names of the pipelines that are named after the table.
-        checkpoints: The new locations of their checkpoints that were moved.
+        checkpoints: The new locations of the checkpoints that were moved.
         quarantines: The tables in which their rejected rows have the new name.
     """
 

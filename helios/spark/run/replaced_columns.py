@@ -104,7 +104,7 @@ def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) ->
         where=read.source.origin,
         fix=f"keep these values under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or drop them, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
-        "next run adds the new column. `helios run --full-refresh` refills the target from the current source.",
+        "next run adds the new column. Or refill the target from the current source: `helios run --full-refresh`.",
     )
 
 

@@ -267,7 +267,7 @@ class PipelineRun:
     def follow(self, query: StreamingQuery) -> None:
         """Waits for a streaming query, and stops it between batches on request."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):  # short, to notice a stop request soon
-            # A check of the sources has succeeded.
+            # Progress means that a check of the sources has succeeded.
             if (self._outage.ongoing or not self._served) and query.lastProgress is not None:
                 self._services_answered()
             if self._stop.is_set():

@@ -1,4 +1,4 @@
-"""Runs several pipelines in one session, each once the tables that it reads are ready, until all end or are stopped."""
+"""Runs several pipelines in one session, each when the tables that it reads are ready, until all end or are stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Runner:
 
     A reader is a pipeline that reads the target of another one, its writer. A reader that follows the target starts
     when the writer runs; with `once`, when the writer has ended. A reader that reads once starts when the writer has
-    ended. If the writer never ends, it starts after the writer's first batch, or at once if the table existed before.
+    ended. If the writer never ends, the reader waits for one batch, unless the table existed before.
 
     If a pipeline fails, the others continue, unless `fail_fast`. `siblings` are the names of the script's pipelines.
     """

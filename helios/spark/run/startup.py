@@ -63,12 +63,12 @@ class Started:
     """A validated start.
 
     Attributes:
-        planned: The last batch that an earlier process may have written; -1 for none.
+        last_planned: The last batch that an earlier process may have written; -1 for none.
     """
 
     lease: Lease
     sink: Sink
-    planned: int
+    last_planned: int
 
 
 class StartupValidator:
@@ -121,7 +121,7 @@ class StartupValidator:
 
         Raises:
             CheckpointError: Checkpoint, pipeline and target do not match.
-            InputError: The rows do not fit the target, or it cannot be resumed or refilled.
+            InputError: The rows do not fit the target, or the target cannot be resumed or refilled.
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
@@ -239,7 +239,7 @@ class StartupValidator:
             raise
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
-        """The target if it is one table; otherwise the existing tables of a sink of many tables, and its quarantine."""
+        """The target if it is one table; otherwise the existing tables of a sink of many tables, and the quarantine."""
         if table is not None:
             yield self.plan.write.table, table
         if self.other_sink is not None:
@@ -280,7 +280,7 @@ class StartupValidator:
             shape(self.spark, plan, table)
         if existing is None:
             self._reset(lease, identity, old, table)
-            # Before the record names the checkpoint, so that the id is the same if this driver dies in between.
+            # The id is stored before the record names it: if this driver dies in between, the next one has the same id.
             self.checkpoint.create(identity)
         self.checkpoint.keep_plan(self.compiled)
         former, folder = former_quarantines(plan, old), keys_folder_of(self.context, identity.id, old)
@@ -294,7 +294,7 @@ class StartupValidator:
         if self.other_sink is not None:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
+            return Started(lease=lease, sink=self.other_sink.open(context, last), last_planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=folder)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Inputs that were rolled back do not count. Only the stored record shows them: `old` may name the head.
@@ -314,7 +314,7 @@ class StartupValidator:
         if self.followed:
             ledger.refuse_behind(last)
         sink_class = TABLES[plan.write.sink.target]
-        return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), planned=last)
+        return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), last_planned=last)
 
     def _verified_record(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, after a check that the target still holds the record's batch.
