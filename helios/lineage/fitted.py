@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INT_BITS, LONG_BITS = 32, 64
 PRECISION = 200
-"""The digits with which numbers are compared; 28, which is Python's default, are fewer than a decimal(38) has."""
+"""The digits with which numbers are compared. Python's default of 28 is too small for decimal(38)."""
 
 NANOS = re.compile(r"\.\d{7,}")
 """Digits beyond microseconds, which `fromisoformat` drops silently."""
@@ -28,7 +28,7 @@ LIKE = re.compile(r"\bLIKE\s+'((?:[^']|'')*)'", re.IGNORECASE)
 
 
 def check_like(text: str) -> None:
-    """Refuses a LIKE that is not a prefix: in other patterns PyIceberg takes `%` and `_` literally, or fails.
+    """Refuses a LIKE whose pattern is not a prefix: in others, PyIceberg takes `%` and `_` literally, or fails.
 
     Raises:
         InputError: A pattern has `_`, or a `%` that is not at its end.
@@ -46,8 +46,8 @@ def check_like(text: str) -> None:
 def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) -> BooleanExpression:
     """Returns a condition with the exact names of columns, and with values of their types.
 
-    A comparison with a value that the column's type does not have, such as 1.5 for whole numbers, becomes one that the
-    same rows match: `id < 1.5` becomes `id <= 1`, and no row matches `id = 1.5`.
+    A comparison with a value that the column's type does not have, such as 1.5 for whole numbers, becomes another one
+    that matches the same rows: `id < 1.5` becomes `id <= 1`, and no row matches `id = 1.5`.
 
     Args:
         condition: An unbound condition.
@@ -92,7 +92,7 @@ class _Columns:
             raise InputError(f"{self.text!r} does not fit the columns: {error}", where=caller()) from error
 
     def _field(self, name: str) -> NestedField:
-        """The column with a name: the exact one, or else the only one that differs by case."""
+        """The column with exactly this name, or else the only column whose name differs only by case."""
         fields = {field.name: field for field in self.schema.fields}
         if name in fields:
             return fields[name]
@@ -123,8 +123,8 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
     if op in {"StartsWith", "NotStartsWith"} and not isinstance(kind, StringType):
         raise TypeError(f"LIKE compares text, and {name} is a {kind}.")
     if isinstance(kind, (IntegerType, LongType)):
-        most = 2 ** ((INT_BITS if isinstance(kind, IntegerType) else LONG_BITS) - 1)
-        return _Numbers(Decimal(1), Decimal(-most), Decimal(most - 1)).compared(name, op, values)
+        limit = 2 ** ((INT_BITS if isinstance(kind, IntegerType) else LONG_BITS) - 1)
+        return _Numbers(Decimal(1), Decimal(-limit), Decimal(limit - 1)).compared(name, op, values)
     if isinstance(kind, DecimalType):
         unit = Decimal(1).scaleb(-kind.scale)
         largest = Decimal(10**kind.precision - 1).scaleb(-kind.scale)
@@ -156,8 +156,8 @@ class _Numbers:
     """The values of a column of numbers: the multiples of a unit between two bounds."""
 
     unit: Decimal
-    least: Decimal
-    most: Decimal
+    smallest: Decimal
+    largest: Decimal
 
     def compared(self, name: str, op: str, values: list[Any]) -> BooleanExpression:
         numbers = [_number(value) for value in values]
@@ -167,7 +167,7 @@ class _Numbers:
     def _compared(self, name: str, op: str, numbers: list[Decimal]) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysFalse
 
-        exact = [number for number in numbers if self.least <= number <= self.most and number % self.unit == 0]
+        exact = [number for number in numbers if self.smallest <= number <= self.largest and number % self.unit == 0]
         if op in {"In", "EqualTo"}:
             return _comparison("In", name, self._stored(exact)) if exact else AlwaysFalse()
         if op in {"NotIn", "NotEqualTo"}:
@@ -176,8 +176,8 @@ class _Numbers:
             return _comparison(op, name, [])
         (value,) = numbers
         below = op.startswith("Less")
-        if value < self.least or value > self.most:  # then every value of the column is on the same side of it
-            return _comparison("NotNull", name, []) if below == (value > self.most) else AlwaysFalse()
+        if value < self.smallest or value > self.largest:  # all values of the column are on one side of this value
+            return _comparison("NotNull", name, []) if below == (value > self.largest) else AlwaysFalse()
         if exact:
             return _comparison(op, name, self._stored(exact))
         nearest = (value / self.unit).to_integral_value(ROUND_FLOOR if below else ROUND_CEILING) * self.unit

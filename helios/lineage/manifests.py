@@ -74,7 +74,7 @@ class Files:
     """The files of a snapshot.
 
     Attributes:
-        data: The data files that may have rows that match the condition, by path.
+        data: The data files in which rows may match the condition, by path.
         deletes: All position deletes.
     """
 
@@ -83,7 +83,7 @@ class Files:
 
 
 class Manifests:
-    """The files of a table's snapshots, without data files that cannot have a row that matches a condition."""
+    """The files of a table's snapshots, except data files in which no row can match a condition."""
 
     def __init__(self, table: Table, condition: BooleanExpression) -> None:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator

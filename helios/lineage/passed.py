@@ -47,7 +47,7 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
         steps: The steps as the plan shows them; None if no plan is stored.
 
     Returns:
-        The translated key and None; or an empty key, and a look-up result without rows, whose note is the reason.
+        The translated key and None; or an empty key, and a look-up result without rows, whose note says the reason.
     """
     if not key:
         return key, None
@@ -67,11 +67,11 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
 
 
 _NAMED = re.compile(r"(?:(?:(?:`[^`]+`|\w+)\.)*|.*\sAS\s+)(`[^`]+`|\w+)", re.IGNORECASE | re.DOTALL)
-"""A part of a select whose name in the result is certain: a column or a field, or an expression with AS."""
+"""An argument of `select` whose name in the result is certain: a column, a field, or an expression with AS."""
 
 
 VALUES = ("null", "true", "false", "current_date", "current_timestamp", "current_user", "localtimestamp", "user")
-"""Values that look like columns."""
+"""SQL values that look like names of columns."""
 
 
 def _same(parts: list[str], column: str) -> str | None:
@@ -88,7 +88,7 @@ def _is_column(expression: str) -> bool:
 
 
 def _assigned(parts: list[str], column: str) -> str | None:
-    """The source of a column after `with_columns`: itself or a column assigned to it; None if the step computes it."""
+    """The source of a column after `with_columns`: the assigned column or itself; None if the step computes it."""
     for part in parts:
         name, _, expression = part.partition("=")
         if name.lower() == column.lower():
@@ -111,7 +111,7 @@ def _selected(parts: list[str], column: str) -> str | None:
             return source if _is_column(source) else None
     others = [_NAMED.fullmatch(part) for part in parts if part != "*"]
     certain = all(other is not None and other[1].strip("`").lower() != column.lower() for other in others)
-    return column if "*" in parts and certain else None  # another part may have this name
+    return column if "*" in parts and certain else None  # an argument whose name is not certain may have this name
 
 
 def _renamed(parts: list[str], column: str) -> str | None:

@@ -24,7 +24,7 @@ class EarlierMetadata:
         while low < high:
             middle = (low + high) // 2
             metadata = self._metadata(self._files[middle])
-            # A deleted file is older than all remaining files.
+            # A file that was deleted is older than all files that remain.
             if metadata is None or _last_sequence(metadata) < sequence:
                 low = middle + 1
             else:
@@ -48,5 +48,5 @@ class EarlierMetadata:
 
 
 def _last_sequence(metadata: TableMetadata) -> int:
-    """The newest sequence number; 0 for format v1, which has no sequence numbers."""
+    """The newest sequence number in the metadata; 0 for format v1, which has no sequence numbers."""
     return int(getattr(metadata, "last_sequence_number", 0))

@@ -24,12 +24,12 @@ SYNTAX = (
     '"id IN (1, 2)" or "note IS NULL"; write texts and times in single quotes.'
 )
 MAX_COMBINATIONS = 20
-"""The maximum number of combinations of values that `equal_to` returns."""
+"""The maximum number of combinations of values that `value_combinations` returns."""
 MAX_PAIRS = 10_000
-"""The most pairs of values that an AND compares."""
+"""The maximum number of pairs of values that an AND compares."""
 
 
-def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
+def parse_condition(text: str, schema: Schema, table: str) -> BooleanExpression:
     """Parses a text into a condition over the columns of a table.
 
     Args:
@@ -43,7 +43,7 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
         >>> from pyiceberg.schema import Schema
         >>> from pyiceberg.types import LongType, NestedField
         >>> columns = Schema(NestedField(1, "id", LongType()))
-        >>> parsed("`id` = 42", columns, "a.t")
+        >>> parse_condition("`id` = 42", columns, "a.t")
         EqualTo(term=Reference(name='id'), literal=LongLiteral(42))
     """
     from pyiceberg.expressions import parser
@@ -87,16 +87,16 @@ def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
         yield condition
 
 
-def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
+def value_combinations(condition: BooleanExpression) -> list[dict[str, Any]]:
     """The combinations of column values to which a condition limits the matching rows, such as `id IN (1, 2)`.
 
     At most `MAX_COMBINATIONS` are returned; none if the condition limits no column to listed values.
 
     Examples:
         >>> from pyiceberg.expressions.parser import parse
-        >>> equal_to(parse("id IN (1, 2) AND day > '2026-01-01'"))
+        >>> value_combinations(parse("id IN (1, 2) AND day > '2026-01-01'"))
         [{'id': 1}, {'id': 2}]
-        >>> equal_to(parse("id = 1 OR id > 7")), equal_to(parse("id IN (1, 2) AND id IN (2, 3)"))
+        >>> value_combinations(parse("id = 1 OR id > 7")), value_combinations(parse("id IN (1, 2) AND id IN (2, 3)"))
         ([], [{'id': 2}])
     """
     return (_limited_to(condition) or [])[:MAX_COMBINATIONS]
@@ -126,12 +126,12 @@ def _distinct(keys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(sorted(key.items(), key=itemgetter(0))): key for key in keys}.values())
 
 
-def same_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
-    """Makes the condition for rows that have, in the given columns, the same values as one of the given rows."""
+def rows_with_values_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
+    """Makes the condition for rows whose values in some columns equal those of one of the given rows."""
     from pyiceberg.expressions import And, Or
 
     if len(columns) > 1:
-        return reduce(Or, (reduce(And, (same_values([row], [name]) for name in columns)) for row in rows))
+        return reduce(Or, (reduce(And, (rows_with_values_of([row], [name]) for name in columns)) for row in rows))
     name = columns[0]
     values = [row[name] for row in rows]
     without_nan = [value for value in values if not (isinstance(value, float) and isnan(value))]

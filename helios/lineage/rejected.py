@@ -15,9 +15,6 @@ from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import translating_errors
 from helios.table.snapshots import Table
 
-MOST = 5
-"""The maximum number of rejected rows that are shown for a key, the newest first."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
@@ -75,7 +72,7 @@ def _rejected(table: str, row: Mapping[str, Any], payload: Mapping[str, Any]) ->
 
 
 def _payload(text: str | None) -> Mapping[str, Any]:
-    """The columns of a payload; empty if it is not a JSON object."""
+    """The columns of a payload; empty if the payload is not a JSON object."""
     try:
         payload = json.loads(text) if text else None
     except ValueError:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 ROW_ID, LAST_UPDATED = 2147483540, 2147483539
 """The field ids of the lineage columns of format v3."""
-MOST_ROWS = 10_000
-"""The largest number of rows that `Rows` keeps in memory."""
+MAX_ROWS_KEPT = 10_000
+"""The maximum number of rows that `Rows` keeps in memory."""
 
 
-class TooMany(Exception):
-    """More than `MOST_ROWS` rows match a condition."""
+class TooManyRows(Exception):
+    """More than `MAX_ROWS_KEPT` rows match a condition."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def content(self) -> str:
-        """The values as text. Rows are compared by it, since a NaN value does not equal itself."""
+        """The values as text, by which rows are compared, since a NaN value does not equal itself."""
         return repr(self.values)
 
 
@@ -59,7 +59,7 @@ class Rows:
     """The rows of a table's data files that match a condition; each file is read once.
 
     Args:
-        without_lineage: The snapshots from before format v3. Their files have no row lineage.
+        without_lineage: The snapshots from before format v3, whose files have no row lineage.
     """
 
     def __init__(self, table: Table, condition: BooleanExpression, without_lineage: Iterable[int]) -> None:
@@ -73,27 +73,27 @@ class Rows:
         names = {str(self._schema.find_column_name(id)).split(".")[0] for id in extract_field_ids(bound)}
         self._condition_fields = [field for field in self._schema.fields if field.name in names]
         self._rows: dict[str, dict[int, Row]] = {}
-        self._rows_left = MOST_ROWS  # of all files together
+        self._rows_left = MAX_ROWS_KEPT  # of all files together
         self._deleted_positions: dict[tuple[str, int, str], BitMap64] = {}
 
-    def of(self, entry: Entry) -> Mapping[int, Row]:
+    def matching(self, entry: Entry) -> Mapping[int, Row]:
         """The matching rows of a file by position, including deleted rows.
 
         Raises:
-            TooMany: More than `MOST_ROWS` rows match in the files that were read so far.
+            TooManyRows: More than `MAX_ROWS_KEPT` rows match in the files that were read so far.
         """
         if entry.path not in self._rows:
             rows = self._rows[entry.path] = self._read(entry)
             self._rows_left -= len(rows)
             if self._rows_left < 0:
-                raise TooMany
+                raise TooManyRows
         return self._rows[entry.path]
 
     def live(self, files: Files) -> dict[Place, Row]:
         """The matching rows of a snapshot, without deleted rows."""
         live: dict[Place, Row] = {}
         for entry in files.data.values():
-            rows = self.of(entry)
+            rows = self.matching(entry)
             live |= {rows[at].place: rows[at] for at in self._not_deleted(rows, entry, files)}
         return live
 
@@ -110,10 +110,10 @@ class Rows:
         return count, first
 
     def _not_deleted(self, positions: Collection[int], entry: Entry, files: Files) -> list[int]:
-        """The positions of rows that are not deleted. Delete files are read only if there are positions."""
+        """The positions without those of deleted rows. Delete files are read only if there are positions."""
         if not positions:
             return []
-        deleted = [self._deleted(deletes, entry.path) for deletes in applying(entry, files.deletes)]
+        deleted = [self._deleted(deletes, entry.path) for deletes in applicable(entry, files.deletes)]
         return [at for at in positions if not any(at in bitmap for bitmap in deleted)]
 
     # one file
@@ -137,14 +137,14 @@ class Rows:
         if not positions:
             return {}
         if only is None and len(positions) > self._rows_left:
-            raise TooMany
+            raise TooManyRows
         # Indexes into `positions`, in the order of the file.
         chosen = [index for index, at in enumerate(positions) if only is None or at in only]
         count = chosen[-1] + 1
         values = self._scanned(entry, self._schema, self._condition, count)
         names = [field.name for field in self._condition_fields]
-        # Arrow skips row groups by statistics, which ignore NaN: rows may be missing. A NaN always leads to the second
-        # scan, because it does not equal itself.
+        # Arrow skips row groups by statistics, which ignore NaN, so that rows may be missing: then the file is scanned
+        # without the condition. So it is for any NaN, which does not equal itself.
         if values.select(names).to_pylist() != matching.slice(0, count).select(names).to_pylist():
             values = self._scanned(entry, self._schema).take(positions)
         lineage = matching.take(chosen)
@@ -213,6 +213,6 @@ class Rows:
         return BitMap64(rows.filter(pc.equal(rows["file_path"], data))["pos"].to_pylist())
 
 
-def applying(entry: Entry, deletes: Iterable[Deletes]) -> list[Deletes]:
+def applicable(entry: Entry, deletes: Iterable[Deletes]) -> list[Deletes]:
     """The deletes that may apply to a data file."""
     return [file for file in deletes if file.data_file in (None, entry.path) and file.sequence >= entry.sequence]

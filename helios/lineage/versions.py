@@ -1,8 +1,8 @@
 """Finds the versions of rows in the history of a table: the commits that wrote, moved and removed each version.
 
-The rows that match a condition are compared from snapshot to snapshot, from the oldest retained one of main to the
-newest. If a snapshot has a row at a new place, its commit has written or moved the row. In format v3 a moved row keeps
-its id and its sequence number. In format v2 a moved row is found by its values.
+The rows that match a condition are compared from snapshot to snapshot, from the oldest retained snapshot of main to
+the newest. If a snapshot has a row at a new place, its commit has written or moved the row. In format v3, a moved row
+keeps its id and its sequence number. In format v2, a moved row is found by its values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from helios.table.commits import Commit, overwrites
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-MOST_COMMITS = 1000
+MAX_COMMITS = 1000
 """The maximum number of commits that are read: the newest ones."""
-MOST_FILES = 2000
+MAX_FILES = 2000
 """The maximum number of data files that are read."""
 REPLACE, APPEND = "replace", "append"
 
@@ -46,7 +46,7 @@ class Version:
 
     Attributes:
         row: The row at its last place.
-        origin: The commit that wrote it.
+        origin: The commit that wrote the row.
         moved: The snapshots that moved the row into another file, oldest first.
         maybe_rewritten: The snapshots in `moved` that may instead have removed the row and written equal values again.
         removed: The snapshot that removed the row; None if the table still has the row.
@@ -60,7 +60,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Node:
+class SnapshotNode:
     """A snapshot, with the properties that determine the origin of its rows.
 
     Attributes:
@@ -69,6 +69,7 @@ class Node:
         drops_files: Whether the snapshot removed data files.
         has_lineage: Whether the snapshot was written in format v3, in which rows have a lineage.
         moves_no_rows: Whether the commit is an overwrite by Helios: no row in its new files comes from an older file.
+        is_first: Whether this is the first snapshot of the table.
     """
 
     id: int
@@ -77,23 +78,23 @@ class Node:
     drops_files: bool
     has_lineage: bool
     moves_no_rows: bool
-    first: bool
+    is_first: bool
 
 
-def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> Node:
-    """Makes the node of a snapshot in a table's metadata; `commit` is its commit, or None if it is not on main."""
+def snapshot_node(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> SnapshotNode:
+    """Makes a node from a table's metadata; `commit` is the commit of the snapshot, None if it is not on main."""
     raw = metadata.snapshot_by_id(snapshot)
     assert raw is not None  # callers ask for snapshots that the metadata has
     summary = raw.summary.additional_properties if raw.summary is not None else {}
     sequence = raw.sequence_number or 0
-    return Node(
+    return SnapshotNode(
         id=snapshot,
         sequence=sequence,
         operation=raw.summary.operation.value if raw.summary is not None else "",
         drops_files=summary.get("deleted-data-files", "0") != "0",
         has_lineage=getattr(raw, "first_row_id", None) is not None,
         moves_no_rows=commit is not None and overwrites(commit.plan),
-        first=raw.parent_snapshot_id is None and sequence <= 1,
+        is_first=raw.parent_snapshot_id is None and sequence <= 1,
     )
 
 
@@ -103,24 +104,24 @@ class Walk:
     Args:
         known: The retained snapshots, by id.
         main: The retained snapshots of main, oldest first.
-        past: Looks up an expired snapshot by its sequence number; None if no metadata file has it.
+        look_up_expired: Looks up an expired snapshot by its sequence number; None if no metadata file has it.
 
     Attributes:
         start: The oldest snapshot that was read; None if there is none.
-        cut: Whether the limits excluded older snapshots of main.
+        cut: Whether older snapshots of main were not read because of the limits.
         versions: All versions, oldest first.
         current: The versions that the newest snapshot has, by place.
     """
 
     def __init__(
         self,
-        known: Mapping[int, Node],
+        known: Mapping[int, SnapshotNode],
         main: Sequence[int],
         manifests: Manifests,
         rows: Rows,
-        past: Callable[[int], Node | None],
+        look_up_expired: Callable[[int], SnapshotNode | None],
     ) -> None:
-        self._known, self._rows, self._past = known, rows, past
+        self._known, self._rows, self._expired = known, rows, look_up_expired
         self._by_sequence = {node.sequence: node for node in known.values() if node.sequence}
         history = list(self._newest(main, manifests))
         self.start = known[history[0][0]] if history else None
@@ -137,10 +138,10 @@ class Walk:
         """The newest snapshots within the limits, oldest first, with their files."""
         paths: set[str] = set()
         newest: list[tuple[int, Files]] = []
-        for snapshot in [*reversed(main)][:MOST_COMMITS]:
+        for snapshot in [*reversed(main)][:MAX_COMMITS]:
             files = manifests.files(snapshot)
             paths |= files.data.keys()
-            if newest and len(paths) > MOST_FILES:
+            if newest and len(paths) > MAX_FILES:
                 break
             newest.append((snapshot, files))
         return reversed(newest)
@@ -155,14 +156,14 @@ class Walk:
     def _begin(self, files: Files) -> None:
         for place, row in self._rows.live(files).items():
             entry = files.data[place.file]
-            self.current[place] = Version(row, self._by_lineage(row) or self._by_file(entry))
+            self.current[place] = Version(row, self._origin_by_lineage(row) or self._origin_by_file(entry))
         self.versions += self.current.values()
 
-    def _by_lineage(self, row: Row) -> Origin | None:
+    def _origin_by_lineage(self, row: Row) -> Origin | None:
         """The commit that last wrote a row, by the row's sequence number; None for a row without one."""
         if row.updated is None:
             return None
-        node = self._by_sequence.get(row.updated) or self._past(row.updated)
+        node = self._by_sequence.get(row.updated) or self._expired(row.updated)
         if node is None:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.has_lineage or node.operation == REPLACE:
@@ -170,20 +171,20 @@ class Walk:
             return Origin(unknown="the row may have been moved without its lineage, which formats v1 and v2 lack")
         return Origin((node.id,))
 
-    def _by_file(self, entry: Entry) -> Origin:
+    def _origin_by_file(self, entry: Entry) -> Origin:
         """The commit that added the file of a row; unknown if the commit may have moved the row into the file."""
-        node = self._known.get(entry.snapshot) or (self._past(entry.file_sequence) if entry.file_sequence else None)
+        node = self._known.get(entry.snapshot) or (self._expired(entry.file_sequence) if entry.file_sequence else None)
         if node is None:
             return Origin(unknown=f"snapshot {entry.snapshot}, which added the row's file, has expired")
-        if node.operation == APPEND or not node.drops_files or node.moves_no_rows or node.first:
+        if node.operation == APPEND or not node.drops_files or node.moves_no_rows or node.is_first:
             return Origin((node.id,))
-        earlier = f"the files before are {self.before_start}"
+        earlier = f"earlier files are {self.before_start}"
         moved = "moved" if node.operation == REPLACE else "may have moved"
         return Origin(unknown=f"snapshot {node.id} {moved} the row into another file, and {earlier}")
 
     # each later snapshot
 
-    def _step(self, node: Node, live: Mapping[Place, Row]) -> None:
+    def _step(self, node: SnapshotNode, live: Mapping[Place, Row]) -> None:
         """Compares the rows of a snapshot with those of the snapshot before it."""
         gone = [version for place, version in self.current.items() if place not in live]
         new = [row for place, row in live.items() if place not in self.current]
@@ -197,16 +198,16 @@ class Walk:
             version.removed = node.id
         self.current = current
 
-    def _written_by(self, node: Node, row: Row) -> Origin:
+    def _written_by(self, node: SnapshotNode, row: Row) -> Origin:
         """The commit of a row that the snapshot before `node` does not have."""
         if row.updated is not None and row.updated != node.sequence:
-            return self._by_lineage(row) or Origin((node.id,))
+            return self._origin_by_lineage(row) or Origin((node.id,))
         if node.operation == REPLACE:
-            return Origin(unknown=f"snapshot {node.id} moved the row, and no file before has it")
+            return Origin(unknown=f"snapshot {node.id} moved the row, and no earlier file has it")
         return Origin((node.id,))
 
     def _match_by_lineage(
-        self, node: Node, new: list[Row], gone: list[Version], current: dict[Place, Version]
+        self, node: SnapshotNode, new: list[Row], gone: list[Version], current: dict[Place, Version]
     ) -> list[Row]:
         """Moves versions from `gone` to `current` if a new row has the same lineage. Returns the unmatched new rows."""
         unmatched = []
@@ -225,7 +226,7 @@ class Walk:
         return unmatched
 
     def _match_by_content(
-        self, node: Node, new: list[Row], gone: list[Version], current: dict[Place, Version]
+        self, node: SnapshotNode, new: list[Row], gone: list[Version], current: dict[Place, Version]
     ) -> list[Row]:
         """Moves versions from `gone` to `current` if a new row has the same values. Returns the unmatched new rows.
 
@@ -257,11 +258,11 @@ class Walk:
         return unmatched
 
 
-def _shared_origin(versions: Sequence[Version], node: Node, count: int) -> Origin:
+def _shared_origin(versions: Sequence[Version], node: SnapshotNode, count: int) -> Origin:
     """The origin of equal rows that were moved together.
 
-    `count` is the number of equal new rows: more than `versions`, those before the move, if the snapshot has also
-    written some.
+    `versions` are these rows before the move, and `count` is their number after it, which is higher if the snapshot
+    has also written equal rows.
     """
     origins = {version.origin for version in versions}
     also_written = count > len(versions) and node.operation != REPLACE

@@ -12,10 +12,10 @@ from helios.errors import HeliosError
 from helios.lineage.manifests import Manifests
 from helios.lineage.passed import key_in_source
 from helios.lineage.past import EarlierMetadata
-from helios.lineage.predicate import comparable, equal_to, parsed, same_values
+from helios.lineage.predicate import comparable, parse_condition, rows_with_values_of, value_combinations
 from helios.lineage.rejected import Rejected, newest_first, rejected
-from helios.lineage.rows import Row, Rows, TooMany
-from helios.lineage.versions import Node, Origin, Version, Walk, node_of
+from helios.lineage.rows import Row, Rows, TooManyRows
+from helios.lineage.versions import Origin, SnapshotNode, Version, Walk, snapshot_node
 from helios.sources.common.kind import SourceKind
 from helios.sources.common.lookup import SourceLookup
 from helios.table.commits import NOT_WRITTEN, Commit, commit_in, commits, never_written
@@ -28,7 +28,7 @@ from helios.table.view import View
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
 
-MOST = 20
+MAX_ROWS = 20
 """The maximum number of rows that are explained."""
 
 
@@ -40,7 +40,7 @@ class Read:
         text: The span as text.
         entry: The span as in the ledger.
         again: The rows of the key that the source has now; None without a key, or if this kind of source cannot be
-            read here.
+            searched without Spark.
     """
 
     source: str
@@ -56,7 +56,7 @@ class Explained:
     Attributes:
         version: The row and its commits.
         reads: The spans that the row's commit read.
-        earlier: The other versions of the row's key, newest first, except rows that are explained themselves.
+        earlier: The other versions of the row's key, newest first, except rows that have their own explanation.
         replayed: The quarantined row from which a replay wrote this row; empty without a replay.
         rejected: The rows of the row's key in quarantines.
     """
@@ -77,7 +77,7 @@ class Why:
         key: The columns that identify the versions of a row; empty if the rows have no key.
         key_from: A text that says where the key comes from.
         commits: The retained commits of main, and the expired commits that the answer names, by snapshot.
-        expired: The snapshots of expired commits, which were found in earlier metadata files.
+        expired: The snapshots of the expired commits in `commits`, which were found in earlier metadata files.
         rows: The first matching rows, explained.
         gone: If no row matches, the earlier rows that did, newest first.
         rejected: If no row matches, the rows of the key in quarantines.
@@ -105,14 +105,14 @@ def why(table: Table, condition: str, view: View) -> Why:
     """Explains the rows of a table that match a condition.
 
     Args:
-        condition: Comparisons of the table's columns with values, in the syntax of `parsed`.
+        condition: Comparisons of the table's columns with values, in the syntax of `parse_condition`.
         view: Loads sources and quarantines, and knows the warehouses with the plans of pipelines.
 
     Raises:
         InputError: The condition does not parse, or has an unknown column.
         RunError: A file cannot be read, or the table has equality deletes.
     """
-    expression = parsed(condition, table.iceberg.schema(), table.name)
+    expression = parse_condition(condition, table.iceberg.schema(), table.name)
     with translating_errors(table, "reading its files"):
         return _Question(table, condition, expression, view).answer()
 
@@ -127,7 +127,7 @@ class _Question:
         by_id = {commit.snapshot: commit for commit in on_main}
         metadata = table.iceberg.metadata
         ids = [raw.snapshot_id for raw in metadata.snapshots]
-        self._known: dict[int, Node] = {id: node_of(metadata, id, by_id.get(id)) for id in ids}
+        self._known: dict[int, SnapshotNode] = {id: snapshot_node(metadata, id, by_id.get(id)) for id in ids}
         self._earlier_metadata = EarlierMetadata(table)
         self._answer = Why(table=table.name, condition=text, commits=by_id)
 
@@ -137,7 +137,7 @@ class _Question:
             return answer
         rows = Rows(self._table, self._condition, self._without_lineage())
         files = Manifests(self._table, self._condition).files(self._main[-1])
-        answer.matches, first = rows.count(files, MOST)
+        answer.matches, first = rows.count(files, MAX_ROWS)
         self._choose_key()
         if answer.matches:
             self._explain(first)
@@ -150,7 +150,7 @@ class _Question:
     def _without_lineage(self) -> list[int]:
         return [node.id for node in self._known.values() if not node.has_lineage]
 
-    def _expired(self, sequence: int) -> Node | None:
+    def _expired(self, sequence: int) -> SnapshotNode | None:
         """Looks up an expired snapshot by its sequence number in earlier metadata files."""
         earlier_commit = self._earlier_metadata.with_sequence_number(sequence)
         if earlier_commit is None:
@@ -158,15 +158,15 @@ class _Question:
         metadata, id = earlier_commit
         commit = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
         self._answer.expired.add(id)
-        return node_of(metadata, id, commit)
+        return snapshot_node(metadata, id, commit)
 
     def _walk(self, condition: BooleanExpression) -> Walk:
-        """Walks through the history of the rows that match a condition; raises `TooMany` if too many rows match."""
+        """Walks through the history of the rows that match a condition; raises `TooManyRows` if too many rows match."""
         rows = Rows(self._table, condition, self._without_lineage())
         walk = Walk(self._known, self._main, Manifests(self._table, condition), rows, self._expired)
         assert walk.start is not None  # main has snapshots
         self._answer.since = self._answer.commits[walk.start.id].committed
-        self._answer.before = "nothing" if walk.start.first and not walk.cut else walk.before_start
+        self._answer.before = "nothing" if walk.start.is_first and not walk.cut else walk.before_start
         return walk
 
     # matching rows
@@ -198,19 +198,19 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of the keys' rows; if they are too many, that of equal rows; if these are too many, None."""
+        """The history of all rows of the keys, or of equal rows if those are too many; None if both are too many."""
         answer = self._answer
         if answer.key:
             try:
-                return self._walk(same_values(values, answer.key))
-            except TooMany:
+                return self._walk(rows_with_values_of(values, answer.key))
+            except TooManyRows:
                 names = ", ".join(answer.key)
                 answer.notes.append(f"too many rows have the same {names}: other versions are not shown.")
                 answer.key, answer.key_from = (), ""
         columns = comparable(self._table.iceberg.schema())
         try:
-            return self._walk(same_values(values, columns)) if columns else None
-        except TooMany:
+            return self._walk(rows_with_values_of(values, columns)) if columns else None
+        except TooManyRows:
             return None
 
     def _key_of(self, row: Row) -> str:
@@ -229,7 +229,7 @@ class _Question:
             answer.notes.append(error.what)
         ids = [str(schema.find_column_name(id)) for id in schema.identifier_field_ids]
         candidates.append(("the table's identifier fields", ids))
-        compared = {tuple(values) for values in equal_to(self._condition)}
+        compared = {tuple(values) for values in value_combinations(self._condition)}
         candidates.append(("the columns that the condition compares", compared.pop() if len(compared) == 1 else ()))
         allowed = set(comparable(schema))
         for key_from, names in candidates:
@@ -246,11 +246,11 @@ class _Question:
         answer = self._answer
         try:
             walk = self._walk(self._condition)
-        except TooMany:
-            answer.notes.append("too many rows matched the condition earlier: ask for fewer of them.")
+        except TooManyRows:
+            answer.notes.append("too many rows matched the condition earlier: use a condition that fewer rows match.")
         else:
-            answer.gone = [version for version in reversed(walk.versions) if version.removed is not None][:MOST]
-        keys = equal_to(self._condition)
+            answer.gone = [version for version in reversed(walk.versions) if version.removed is not None][:MAX_ROWS]
+        keys = value_combinations(self._condition)
         answer.rejected = newest_first(self._rejected(keys)) if keys else []
 
     # sources and quarantines
@@ -261,8 +261,8 @@ class _Question:
         commit = self._answer.commits.get(version.origin.snapshots[0])
         if commit is None:
             return []
-        # Without a key, the source is not searched. Rows of a replay are not there: `_replayed` shows their origin.
-        # Neither are rows of a backfill that `--from` supplied.
+        # With an empty key, the source is not searched. It has no rows of replays, whose origin `_replayed` shows, and
+        # no rows that a backfill read with `--from`.
         if (commit.pipeline or "").endswith(REPLAY) or commit.instead is not None:
             key = {}
         redone = self._answer.commits.get(commit.redone) if commit.redone is not None else None
@@ -275,12 +275,12 @@ class _Question:
                 source=entry.source,
                 text=text,
                 entry=span.entry,
-                again=not_searched or self._again(entry.kind, span, key, declared.get(entry.source, {})),
+                again=not_searched or self._look_up(entry.kind, span, key, declared.get(entry.source, {})),
             )
             for entry, text, span in zip(commit.reads, commit.read_texts, spans, strict=True)
         ]
 
-    def _again(
+    def _look_up(
         self, kind: SourceKind | None, span: Span, key: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> SourceLookup | None:
         if kind is None or kind.lookup is None or not key:

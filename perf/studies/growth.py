@@ -78,7 +78,7 @@ class Growing(Workload):
         for number in range(COMMITS + 2):
             row.writeTo(self.lake.name(source)).append()
             while len(found) <= number:
-                if run.ended(0.01):
+                if run.wait(0.01):
                     run.await_termination()
         run.stop()
         run.await_termination()

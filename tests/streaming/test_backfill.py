@@ -159,7 +159,7 @@ def test_rows_of_others_are_kept(world: Any) -> None:
     done = backfill(world, mended, "day = '2026-01-06'")
     assert [(one.before, one.after) for one in done.slices] == [(4, 4)]
     world.sql("DELETE FROM local.a.t WHERE id = 7")
-    with pytest.raises(InputError, match=r"another writer \(snapshot \d+\) has deleted rows of it"):
+    with pytest.raises(InputError, match=r"another writer \(snapshot \d+\) has deleted some of its rows"):
         backfill(world, mended, "day = '2026-01-07'")
     world.compact("a.t")
     with pytest.raises(InputError, match=r"files that snapshot \d+ has compacted, maybe with rows of another writer"):
@@ -328,7 +328,7 @@ def test_commits_that_a_compaction_has_moved(world: Any) -> None:
     assert sum(i * 4 == value for i, value in world.rows("a.t", "id", "value") if i) == 8
     world.sql("DELETE FROM local.a.t WHERE id = 9")
     world.compact("a.t")
-    with pytest.raises(InputError, match="rows of it were deleted or changed since"):
+    with pytest.raises(InputError, match="some of its rows were deleted or changed since"):
         backfill(world, live, Ask(commits="1"))
 
 

@@ -114,7 +114,7 @@ def test_a_batch_under_way(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.files.write("offsets/1", checkpoint.files.read("offsets/0") or "")
     lease, began, waited = Lease(checkpoint), time.monotonic(), list[float]()
     lease.acquire()
-    monkeypatch.setattr(keyed_slices, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(keyed_slices, "CHECK_SECONDS", 0.05)
 
     def ends() -> None:
         waited.append(time.monotonic() - began)
@@ -297,7 +297,7 @@ def test_commits_of_a_stopped_backfill_that_expired(world: Any, monkeypatch: pyt
     world.expire("a.t")
     plan = world.plan(case.pipeline(right=True))
     ask = Ask(where="key = 1", trusts_expired=True)
-    with pytest.raises(InputError, match=r"may have expired.*start it again: it starts over"):
+    with pytest.raises(InputError, match=r"may have expired.*start the backfill again: it starts over"):
         Backfill(plan, world.spark, ask).run()
     Backfill(plan, world.spark, ask).run()
     assert case.held() == Counter({(1, 7, 11, 0): 1, (5, 1, 50, 0): 1})

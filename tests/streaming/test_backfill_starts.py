@@ -57,7 +57,7 @@ def test_a_source_that_was_dropped_and_made_again(world: Any) -> None:
     for ask in (ALL, Ask(commits="0")):
         with pytest.raises(InputError, match=r"local\.a\.s was replaced by another table") as e:
             backfill(world, pipeline(world, "2"), ask)
-        assert "--from, which goes with --where" in str(e.value)
+        assert "--from needs --where" in str(e.value)
     assert values(world) == Counter({(i, 1): 1 for i in range(4)})
     backfill(world, pipeline(world, "2"), Ask(where="id < 2"), "archive")
     assert values(world) == Counter([(0, 2), (1, 2), (2, 1), (3, 1)])

@@ -191,7 +191,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline)
 def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) -> None:
     world.fill("a.more", [1])
     changed = world.source("a.more").incremental(poll=1) >> world.sink("a.t")
-    with pytest.raises(CheckpointError, match=r"reads local\.a\.s; it now reads local\.a\.more"):
+    with pytest.raises(CheckpointError, match=r"reads local\.a\.s; the pipeline now reads local\.a\.more"):
         world.run(changed)
 
 
@@ -584,7 +584,7 @@ def test_two_scripts_that_fill_one_table_by_one_name_are_refused(world: Any) -> 
     world.fill("a.one", [1])
     world.fill("a.two", [2])
     world.run(world.source("a.one") >> world.sink("a.t"))
-    with pytest.raises(CheckpointError, match=r"reads local\.a\.one; it now reads local\.a\.two"):
+    with pytest.raises(CheckpointError, match=r"reads local\.a\.one; the pipeline now reads local\.a\.two"):
         world.run(world.source("a.two") >> world.sink("a.t"))
     world.run((world.source("a.two") >> world.sink("a.t")).named("two"))
     world.run(world.source("a.one") >> world.sink("a.t"))

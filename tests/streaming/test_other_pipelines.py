@@ -400,7 +400,7 @@ def test_a_source_that_was_renamed_is_the_same_table(world: Any, kind: str) -> N
     assert world.ids("a.t") == [1, 2, 4, 5][:waits]
     # Another table under the former name is another one, and so is one under the new name.
     world.fill("a.s", [9], **columns)
-    with pytest.raises(HeliosError, match=r"it now reads local\.a\.s"):
+    with pytest.raises(HeliosError, match=r"the pipeline now reads local\.a\.s"):
         world.run(READS[kind](world, "a.s"))
     rename(world, "a.r", "a.old")
     rename(world, "a.s", "a.r")

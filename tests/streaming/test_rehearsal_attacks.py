@@ -221,7 +221,7 @@ def test_compactions_and_other_writers_between_commits_make_no_difference(world:
     world.sql("INSERT INTO local.a.t SELECT 1000 + id, at, amount, kind, gone FROM local.a.t LIMIT 1")
     found = rehearse(world, pipeline, last=4)
     assert not found.anything, found
-    assert any("1 commit since is of others" in note for note in found.notes)
+    assert any("1 later commit is of others" in note for note in found.notes)
 
 
 def test_the_result_is_json_and_tells_what_changed(world: Any) -> None:

@@ -32,7 +32,13 @@ def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] 
     history = committed_history(plan)
     before = checksums(world.folder)
     found = Rehearsal(
-        plan=plan, spark=world.spark, history=history, commits=history.batches[-last:], keys=keys, most=most, some=10**6
+        plan=plan,
+        spark=world.spark,
+        history=history,
+        commits=history.batches[-last:],
+        keys=keys,
+        most=most,
+        samples=10**6,
     ).run()
     assert checksums(world.folder) == before
     return found
@@ -436,7 +442,7 @@ def test_a_backfill_of_the_pipeline_is_not_of_others(world: Any) -> None:
     upsert = (steps >> world.sink("a.t").upsert("id", order_by="day")).named("copy")
     [note, others] = [note for note in rehearse(world, upsert).notes if "since" in note]
     assert note.startswith(f"{backfill}what it changed is left out")
-    assert others.startswith("1 commit since is of others (another writer): ")
+    assert others.startswith("1 later commit is of others (another writer): ")
 
 
 def test_errors_name_the_real_table(world: Any) -> None:

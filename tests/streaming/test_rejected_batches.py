@@ -311,7 +311,7 @@ def test_a_full_refresh_whose_first_start_has_expired_deletes_nothing(world: Any
     assert world.ids("a.t") == [2, 3]
     world.sql("DROP TABLE local.a.s")
     world.fill("a.s", [4])
-    with pytest.raises(InputError, match="its first start is that of another table"):
+    with pytest.raises(InputError, match="its first start was recorded for another table"):
         world.run(pipeline, full_refresh=True)
     assert world.ids("a.t") == [2, 3]
 

@@ -70,7 +70,7 @@ class Backfill:
         plan: The pipeline, compiled from the current script.
         ask: The request: the rows to repair, and the options.
         other: The table, or the path of the folder, that is read instead of the source; None to read the source.
-        tell: Called after each slice.
+        tell: Called with the progress after each slice.
         note: Called with a line for the user, such as that a slice is repeated or that the backfill starts over.
         stopping: Returns True to end the backfill after the running slice.
 
@@ -114,11 +114,11 @@ class Backfill:
         """
         try:
             with scan_task_scope():
-                by_filter_alone = self._ask.commits is None and self._plan.write.mode.upsert is None
+                is_plain_filter = self._ask.commits is None and self._plan.write.mode.upsert is None
                 if dry_run:
-                    return self._preview_filter_repair() if by_filter_alone else self._preview_key_or_commit_repair()
+                    return self._preview_filter_repair() if is_plain_filter else self._preview_key_or_commit_repair()
                 with backfill_lease(self._plan, self._notes) as lease:
-                    return self._run_filter_repair(lease) if by_filter_alone else self._run_key_or_commit_repair(lease)
+                    return self._run_filter_repair(lease) if is_plain_filter else self._run_key_or_commit_repair(lease)
         except HeliosError:
             raise
         except Exception as error:
@@ -168,12 +168,12 @@ class Backfill:
             columns=filter_columns,
             cut=cut,
             trusts_expired=trusts_expired,
-            trusted=self._ask.rows_stay,
+            rows_stay=self._ask.rows_stay,
         )
         other = None
         if self._other is not None:
             other = other_rows(self._spark, plan, self._other, live_position)
-            self._recompute.resume(self._checkpoint.start() or (), instead=True)
+            self._recompute.resume(self._checkpoint.start() or (), reads_other=True)
         else:
             self._recompute.resume(self._live.starts(live_position, table))
         self._refuse_state()
@@ -200,7 +200,7 @@ class Backfill:
         counted = self._counted_slices(rows.where(self._ask.where))
         head = self._head()
         for count in counted:
-            self._target_rows.refuse_others(count.slice, head)
+            self._target_rows.refuse_foreign(count.slice, head)
         slices = tuple(Repaired(slice=count.slice.name, before=count.before, after=count.after) for count in counted)
         size = self._target_rows.bytes(self._ask.where, head)
         return replace(self._result(slices), dry_run=True, bytes=size)
@@ -254,7 +254,7 @@ class Backfill:
                 computed=ComputedRows(rows, live_position),
                 edges=edges,
                 where=self._ask.where,
-                instead=self._ask.other,
+                from_name=self._ask.other,
                 verify=lease.verify,
             )
             return self._repair_slices(repair, state, ledger)
@@ -304,8 +304,8 @@ class Backfill:
             shared = vars(self._shared_upsert_arguments(names, evolves=evolves))
             if not by_filter:
                 return UpsertCommitRepair(**shared, requested=requested)
-            # The script computes replayed rows, too. Without an order, it is unknown after which batches they came. So
-            # replays then count as another writer.
+            # The script computes replayed rows, too. But without an order, it is unknown after which batches they came.
+            # Replays then count as another writer.
             suffixes = OWN_SUFFIXES if plan.write.mode.order_by is not None else (BACKFILL,)
             trusts = self._ask.trusts_expired
             return UpsertFilterRepair(
@@ -342,7 +342,7 @@ class Backfill:
         retained = commits(loaded, branch=write.sink.branch_name or MAIN)
         requested = commits_in_range(retained, str(self._ask.commits), names, write.table.text)
         own = [commit for commit in retained if commit.pipeline in names]
-        return retained, [self._live.with_begin(commit, own, position, self._table) for commit in requested]
+        return retained, [self._live.with_start(commit, own, position, self._table) for commit in requested]
 
     def _shared_upsert_arguments(self, names: frozenset[str], *, evolves: bool) -> UpsertRepair:
         plan, spark, table, recompute = self._plan, self._spark, self._table, self._recompute
@@ -377,10 +377,10 @@ class Backfill:
             return self._repair_slices(replace(repair, ledger=ledger, verify=verify), state, ledger)
 
     def _backfill_start(self) -> BackfillStart:
-        """The object that begins or resumes this backfill; to be created after the filter and the sources were read."""
+        """Begins or resumes this backfill; to be called after the filter and the sources were read."""
         edges = self._edges
-        # If newer batches make the backfill fail, it can be resumed only while the pipeline is at the same batch.
-        batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.bars_batches else []
+        # If newer batches make the backfill fail, a resume is possible only while the pipeline is at the same batch.
+        batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.needs_same_steps else []
         return BackfillStart(
             plan=self._plan,
             table=self._table,

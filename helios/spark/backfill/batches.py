@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from helios.errors import InputError
 from helios.plan.nodes import Plan
 from helios.spark.backfill.live import LivePosition
-from helios.spark.backfill.recompute import Ends
+from helios.spark.backfill.recompute import Positions
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.rehearse.again import offset_log
 from helios.table.commits import commits
@@ -24,16 +24,16 @@ class PastBatch:
 
     Attributes:
         number: Its index among the batches of the pipeline.
-        owner: The index of its commit or, if it wrote nothing, of the next commit; the number of commits for a batch
-            after the last commit.
-        after: The position in each followed source after which it begins.
-        to: The position in each followed source at which it ends.
+        commit_index: The index of the batch's commit or, if the batch wrote nothing, of the next commit. After the last
+            commit, it is the number of commits.
+        after: The position in each followed source after which the batch begins.
+        to: The position in each followed source at which the batch ends.
     """
 
     number: int
-    owner: int
-    after: Ends
-    to: Ends
+    commit_index: int
+    after: Positions
+    to: Positions
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ def past_batches(
         requested: The first and the last snapshot of the commits to repair.
 
     Raises:
-        InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read
-            or where it has ended.
+        InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read.
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
     retained = commits(table, branch=plan.write.sink.branch_name or MAIN)
@@ -79,16 +78,16 @@ def past_batches(
     if any(commit.checkpoint != live_position.record.checkpoint for commit in own_commits[first:]):
         raise _error(plan, f"{plan.pipeline} has gone on with a new checkpoint since", REFILL)
     all_reruns, problems = reruns(own_commits, offset_log(checkpoint))
-    for owner, why in problems.items():
-        if owner >= first:
-            raise _error(plan, f"what batch {own_commits[owner].batch} has read is not known: {why}", REFILL)
+    for index, why in problems.items():
+        if index >= first:
+            raise _error(plan, f"what batch {own_commits[index].batch} has read is not known: {why}", REFILL)
     candidates = [_past_batch(number, rerun) for number, rerun in enumerate(all_reruns) if rerun.owner >= first]
     last_number = max((batch.number for batch in candidates if batch.to == live_position.ends), default=None)
     if last_number is None:
         why = f"{plan.pipeline} has finished batches after its last commit, and it is unknown where each has ended"
         raise _error(plan, why, "let it commit a batch, then repeat the command.")
     batches = [batch for batch in candidates if batch.number <= last_number]
-    counts = [sum(batch.owner == owner for batch in batches) for owner in range(first, len(own_commits))]
+    counts = [sum(batch.commit_index == index for batch in batches) for index in range(first, len(own_commits))]
     expected_counts = [commit.batch - commit.follows for commit in own_commits[first:]]
     return PastBatches(own_commits, first, last, batches, counts == expected_counts)
 

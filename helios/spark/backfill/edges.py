@@ -38,7 +38,7 @@ def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where:
     """Raises `InputError` for a filter by which Iceberg cannot delete rows."""
     if not filters.convertible(spark, table, name.sql, where):
         raise InputError(
-            f"--where ({where}): Iceberg cannot replace the rows of {name.text} by it.",
+            f"--where ({where}): Iceberg cannot replace rows of {name.text} by this filter.",
             fix="compare columns with values: day >= '2026-01-05', id IN (1, 2), k LIKE 'a%', k IS NULL; write a time "
             "as '2026-01-05 10:00:00'.",
         )
@@ -51,7 +51,7 @@ def cast_error(error: Exception, where: str) -> InputError | None:
         return None  # another failure, such as a cast of the script
     return InputError(
         f"--where ({where}): '{match['value']}' is not of type {match['type'].lower()}.",
-        fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",
+        fix="write the value in the format of its column; a time as '2026-01-05 10:00:00'.",
     )
 
 
@@ -63,13 +63,13 @@ class Edges:
         plan: The pipeline, compiled from the current script.
         table: Iceberg's table object of the target.
         target: The rows of the target, and their writers.
-        checkpoints: The checkpoints that keep plans: that of the pipeline, and that of its backfills.
+        checkpoints: The checkpoints that keep plans: of the pipeline, and of its backfills.
         own: The names under which the pipeline, its replays and its backfills commit.
         columns: The columns that the filter `where` names.
         cut: The column by which the filter is cut into slices; None without a cut.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
-        trusted: Whether the user has confirmed, with --rows-stay, that no row crosses an edge.
-        bars_batches: Whether a batch that the pipeline commits with other steps fails the backfill.
+        rows_stay: Whether the user has confirmed, with --rows-stay, that no row crosses an edge.
+        needs_same_steps: Whether the backfill fails if the pipeline commits a batch with other steps.
         batch_at_start: The pipeline's last batch when the backfill began.
     """
 
@@ -83,8 +83,8 @@ class Edges:
     columns: Sequence[str]
     cut: str | None
     trusts_expired: bool
-    trusted: bool
-    bars_batches: bool = field(default=False, init=False)
+    rows_stay: bool
+    needs_same_steps: bool = field(default=False, init=False)
     batch_at_start: int = field(default=-1, init=False)
 
     def refuse(self, rows: DataFrame, live_position: LivePosition, head: JavaSnapshot | None) -> None:
@@ -98,7 +98,7 @@ class Edges:
         """
         self.batch_at_start = live_position.batch
         expired = self._expired(head)
-        if self.trusted or (expired is not None and not self.trusts_expired):  # `refuse_others` rejects expired commits
+        if self.rows_stay or (expired is not None and not self.trusts_expired):  # `refuse_foreign` rejects this case
             return
         plans_or_problem = (
             self._past_plans(head)
@@ -113,7 +113,7 @@ class Edges:
         else:
             why = why_values_may_differ(plans_or_problem, self._present_plan, self.columns)
         if why:
-            self.bars_batches = True
+            self.needs_same_steps = True
             present = self.target.rows("true", head)
             stored, computed = self._outside(present) if present is not None else 0, self._outside(rows)
             if stored or computed:
@@ -123,15 +123,16 @@ class Edges:
                     f"{counted(stored, 'row')}, and the current script computes {counted(computed, 'row')}; nothing "
                     "was written.",
                     where=self.plan.origin,
-                    fix=f"write a --where that covers all rows, nulls too, or that names a column which is computed as "
+                    fix=f"write a --where that covers all rows, nulls too, or names only columns that are computed as "
                     f"before; or pass {ROWS_STAY_OPTION} if the fixed script moves no row into or out of the filter.",
                 )
         elif self.cut is not None and not isinstance(plans_or_problem, str):
-            self.bars_batches = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
+            self.needs_same_steps = bool(why_values_may_differ(plans_or_problem, self._present_plan, [self.cut]))
 
     def refuse_newer(self, live_position: LivePosition) -> None:
         """Raises `InputError` if rows of batches that were committed since the backfill began could cross an edge."""
-        if not self.bars_batches or live_position.batch == self.batch_at_start or self._runs_same_steps(live_position):
+        has_new_batch = live_position.batch != self.batch_at_start
+        if not (self.needs_same_steps and has_new_batch) or self._runs_same_steps(live_position):
             return
         raise InputError(
             f"{self.plan.pipeline} has written batch {live_position.batch} meanwhile with the steps of its running "
@@ -156,8 +157,8 @@ class Edges:
         return json.loads(json.dumps(plan, default=str))  # type: ignore[no-any-return]
 
     def _past_plans(self, head: JavaSnapshot | None) -> list[dict[str, object]] | str:
-        """The plans that wrote the pipeline's rows; if one of them is unknown, a text that says which."""
-        snapshot_of: dict[str, int] = {}  # a snapshot that was written by the plan with this fingerprint
+        """The plans that wrote the pipeline's rows; if a plan is unknown, a text that says which."""
+        snapshot_of: dict[str, int] = {}  # by the fingerprint of the plan that wrote the snapshot
         for snapshot in History(self.table, head):
             if changes_rows(snapshot) and snapshot.summary().get("helios.pipeline") in self.own:
                 snapshot_of.setdefault(str(snapshot.summary().get("helios.steps")), int(snapshot.snapshotId()))
@@ -171,7 +172,7 @@ class Edges:
         return past_plans
 
     def _outside(self, rows: DataFrame) -> int:
-        """The number of rows that the filter does not select; it does not select rows for which it is null."""
+        """The number of rows that the filter does not select, such as rows for which the filter is null."""
         # Not counted by NOT (filter): Spark fails to push down the negation of some filters.
         return rows.count() - rows.where(self.where).count()
 

@@ -50,10 +50,9 @@ class Changes:
     """The changes that a repair writes into the target.
 
     Attributes:
-        rows: The new row of each key that gets one, and the old row of each key that is deleted. `DELETED` is true for
-            the latter.
+        rows: The new row of each key that gets one, and the old row of each deleted key, for which `DELETED` is true.
         before: The number of rows that are removed from the target.
-        after: The number of rows that are added to it.
+        after: The number of rows that are added to the target.
     """
 
     rows: DataFrame
@@ -188,8 +187,7 @@ class UpsertRepair:
             lease.acquire()
         except LeaseError as error:
             raise LeaseError(
-                f"{self.plan.pipeline} is running, and {unseen} leave no trace by which the repair would see them: "
-                f"{error.what}",
+                f"{self.plan.pipeline} is running, and {unseen} leave no trace in the table: {error.what}",
                 where=self.plan.origin,
                 fix="stop the pipeline, repair, and start it again.",
             ) from error
@@ -206,7 +204,7 @@ class UpsertRepair:
         )
 
     def refuse_remembered_keys(self, slice: str, live_position: LivePosition) -> None:
-        """Rejects an ordered upsert if the target alone does not show which rows are late.
+        """Refuses an ordered upsert if the target alone does not show which rows are late.
 
         Raises:
             InputError: The pipeline remembers keys outside of the target, or another pipeline upserts into the target.
@@ -224,20 +222,20 @@ class UpsertRepair:
         if others and self.mode.order_by is not None:
             raise self.error(
                 slice,
-                f"{others[0]} upserts into it, too, and its late rows are not known",
-                "write all of its pipelines into a new table, which then takes the old one's place.",
+                f"{others[0]} upserts into the table, too, and its late rows are not known",
+                "let all pipelines of the table write into a new table, and replace the old table by that one.",
             )
 
     def refuse_duplicate_keys(self, slice: str, rows: DataFrame) -> None:
-        """Raises an InputError if several of the rows, which are from the target, have the same key."""
+        """Raises an `InputError` if several rows from the target have the same key."""
         counts = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(ROWS))
         duplicate = counts.where(F.col(ROWS) > 1).drop(ROWS).head()
         if duplicate is not None:
             why = f"it holds {merge.shown(duplicate.asDict())} more than once"
-            raise self.error(slice, why, "leave one row of each key.")
+            raise self.error(slice, why, "delete all rows of such a key but one.")
 
     def commits_in_scope(self, commits: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
-        """Yields those of the commits that changed rows of keys in a scope."""
+        """Yields the commits that changed rows of keys in a scope."""
         for commit in commits:
-            if not scope.narrow(self.snapshots.changed_by(commit)).isEmpty():
+            if not scope.narrow(self.snapshots.keys_changed_by(commit)).isEmpty():
                 yield commit

@@ -1,4 +1,4 @@
-"""The rows of an upsert by their keys: those that the target has at a snapshot, and those that the script computes."""
+"""The rows of an upsert by key: those that the target has at a snapshot, and those that the script computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helios.model.modes import Upsert
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import PastBatch, PastBatches
-from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.recompute import Positions, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.diff.rows import OTHER_TASKS
@@ -89,7 +89,7 @@ class TargetSnapshots:
         only_before, only_after = list(comparer.call(tasks_before, tasks_after).toArray())
         return self._keys(self.difference(self._read(only_before), self._read(only_after)))
 
-    def changed_by(self, snapshot: JavaSnapshot) -> DataFrame:
+    def keys_changed_by(self, snapshot: JavaSnapshot) -> DataFrame:
         """The keys whose rows a commit changed."""
         parent = snapshot.parentId()
         return self.changed_keys(self.table.snapshot(int(parent)) if parent is not None else None, snapshot)
@@ -169,7 +169,7 @@ class BatchRows:
             SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(self._script_schema())
 
     def _script_schema(self) -> StructType:
-        """The columns that the script computes and that the target stores."""
+        """The columns that the script computes and the target stores."""
         schema = self.recompute.analyzed().schema
         not_stored = {name.lower() for name in (POSITION, *self._left_out(schema))}
         return StructType([field for field in schema.fields if field.name.lower() not in not_stored])
@@ -186,7 +186,7 @@ class BatchRows:
                 rows cannot be upserted.
         """
         parts: list[DataFrame] = []
-        rejected: dict[int, list[DataFrame]] = {batch.owner: [] for batch in batches}
+        rejected: dict[int, list[DataFrame]] = {batch.commit_index: [] for batch in batches}
         for batch in batches:
             ordered = self.mode.order_by is not None
             built = self.recompute.rows(batch.after, batch.to, positioned=ordered and self._passes_positions)
@@ -194,11 +194,11 @@ class BatchRows:
                 continue
             if self.plan.write.quarantine is not None:
                 built = split_invalid(built, self.mode)
-            rejected[batch.owner] += built.rejected
+            rejected[batch.commit_index] += built.rejected
             parts.append(self._batch_rows(built, batch.number))
-        for owner, rejected_rows in rejected.items():
-            if owner < len(past.commits):
-                self.rejects.refuse_difference(rejected_rows, past.commits[owner].commit)
+        for commit_index, rejected_rows in rejected.items():
+            if commit_index < len(past.commits):
+                self.rejects.refuse_difference(rejected_rows, past.commits[commit_index].commit)
             else:
                 self.rejects.refuse_new(rejected_rows)
         if not parts:
@@ -207,7 +207,7 @@ class BatchRows:
         merge.validate_keys(rows, self.mode, self.plan.write.table.text, self.plan.declared.sink.origin, also=(BATCH,))
         return rows
 
-    def newest_between(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
+    def newest_between(self, after: Positions | None, to: Positions, number: int) -> DataFrame | None:
         """The newest row of each key between two positions of the sources, computed in one query over all batches.
 
         The rows have the columns of `of_batches`, and `TIED`; None for no rows. For a tied key, all rows that may be
@@ -236,8 +236,8 @@ class BatchRows:
     def _newest_candidates(self, rows: DataFrame) -> DataFrame:
         """The rows of each key that may be its newest one, with `TIED`.
 
-        These are the rows of the largest order, and among them those of the last commit in the source. If they all have
-        the same content, they are not tied. Nor are they tied if the pipeline certainly read them in one batch: an
+        Of the rows with the largest order, these are the rows of the last commit in the source. If they all have the
+        same content, they are not tied. Nor are they tied if the pipeline certainly read them in one batch: an
         upsert with an order takes the last of the equal rows in a batch. A limit of rows or files may split a commit
         into several batches.
         """
@@ -285,18 +285,18 @@ class BatchRows:
 
 
 def with_order(rows: DataFrame, mode: Upsert, batch: int) -> DataFrame:
-    """Adds to rows of the target their `ORDER`, computed from the stored columns, and their `BATCH`."""
+    """Adds `ORDER`, computed from the stored columns, and `BATCH` to rows of the target."""
     order = F.expr(mode.order_by) if mode.order_by is not None else F.lit(None).cast("bigint")
     return rows.withColumns({ORDER: order, BATCH: F.lit(batch)})
 
 
 def stored_rows(rows: DataFrame, mode: Upsert, batch: int) -> DataFrame:
-    """Adds `ORDER`, `BATCH` and `DELETED` to rows that the target has, of which none is deleted."""
+    """Adds `ORDER`, `BATCH` and `DELETED`, which is false, to rows that the target has."""
     return with_order(rows, mode, batch).withColumn(DELETED, F.lit(False))
 
 
 def latest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The row that each key has after all batches: the row of the largest order, and of these, that of the last batch.
+    """The row that each key has after all batches: the largest order wins, and of equal orders the last batch.
 
     Without an order, it is the row of the last batch. For a tied key, all of its tied rows are returned.
     """

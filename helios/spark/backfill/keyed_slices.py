@@ -1,9 +1,9 @@
 """Repairs the rows of an upsert that a filter selects.
 
 The backfill reads the source once, from the pipeline's first start on, and keeps the newest row of each key. It repairs
-each key whose row meets the filter, in the target or as the current script computes it. Such a key gets its newest row.
-If the script computes no row for it, the key is deleted. So a row that moves into or out of the filter or a slice is
-stored exactly once.
+each key with a row that meets the filter: in the target, or among the computed rows. Such a key gets its newest row,
+or is deleted if the script computes no row for it. So a row that moves into or out of the filter or a slice is stored
+exactly once.
 
 An ordered upsert drops a row that is older than the stored row of its key. A batch that began before a slice was
 repaired may have compared its rows with wrong stored rows, and dropped too many. The target does not show this. So the
@@ -29,7 +29,7 @@ from helios.spark.backfill.keyed_repair import Changes, UpsertRepair
 from helios.spark.backfill.keyed_rows import BATCH, BEFORE_BATCHES, TIED, latest, stored_rows
 from helios.spark.backfill.live import LivePosition
 from helios.spark.backfill.notes import Notes
-from helios.spark.backfill.repair import MANY
+from helios.spark.backfill.repair import MAX_UNPERSISTED
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import CATCH_UP, Slice, commits_since, slice_of, slices_of
 from helios.spark.backfill.writers import TargetRows
@@ -43,10 +43,10 @@ from helios.spark.sinks.options import Conflict
 from helios.table.commits import SLICE
 from helios.table.refs import REPLAY
 
-LOOK_AGAIN = 0.5
+CHECK_SECONDS = 0.5
 """Seconds between two checks whether a running batch has ended."""
 LEAVE_OUT_FIX = (
-    "leave those keys out with --where (`helios why` shows whose they are), or refill the target with "
+    "leave those keys out with --where (`helios why` shows who wrote them), or refill the target with "
     "`helios run --full-refresh`."
 )
 
@@ -57,13 +57,13 @@ class UpsertFilterRepair(UpsertRepair):
 
     Attributes:
         cut: How the rows are cut into slices; None for one slice.
-        notes: The notes of the backfill; before it begins, those of an earlier one that was stopped.
+        notes: The notes of the backfill; before the backfill begins, those of an earlier, stopped backfill.
         note: Called with a line for the user when the backfill waits for a batch.
         stopping: Returns True to end the backfill after the running slice.
-        parts: The newest rows of the keys, as the script computes them. The first part ends at the position where the
-            backfill began. Each later part has what the pipeline has read since the part before it. More than `MANY`
-            parts are merged into one.
-        read_to: The position at which the last part ends; None before anything is read.
+        computed: The newest row of each key, as the script computes it, in DataFrames for consecutive spans. The first
+            span ends where the pipeline was when the backfill began. Each later span has what the pipeline has read
+            since. More than `MAX_UNPERSISTED` of the DataFrames are merged into one.
+        read_to: The position at which the last span ends; None before anything is read.
     """
 
     where: str
@@ -72,14 +72,14 @@ class UpsertFilterRepair(UpsertRepair):
     notes: Notes
     note: Callable[[str], None]
     stopping: Callable[[], bool]
-    parts: list[DataFrame] = field(default_factory=list)
+    computed: list[DataFrame] = field(default_factory=list)
     read_to: LivePosition | None = None
 
     def begin(self, stack: ExitStack) -> Callable[[], None]:
         """Reads the source up to the pipeline's position. If the mode has deletes, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
+            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
 
         Raises:
             LeaseError: The mode has deletes, and the pipeline is running.
@@ -99,9 +99,9 @@ class UpsertFilterRepair(UpsertRepair):
             raise NotFound(
                 f"{self.plan.pipeline} has read nothing yet: there is nothing to repair.", where=self.plan.origin
             )
-        self.parts[:] = [self.computed_once(rows)]
+        self.computed[:] = [self.computed_once(rows)]
         self.read_to = live_position
-        self.scope_of(self.parts[0].where(~F.col(TIED)))  # called for its checks: it rejects a row with a null key
+        self.scope_of(self.computed[0].where(~F.col(TIED)))  # called for its checks: it rejects a row with a null key
         return verify
 
     @property
@@ -123,7 +123,7 @@ class UpsertFilterRepair(UpsertRepair):
     def _filter_slices(self) -> list[Slice]:
         if self.cut is None:  # a single slice does not depend on the values of the rows
             return [slice_of(self.where, None, None)]
-        [rows] = self.parts
+        [rows] = self.computed
         after = rows.where(~F.col(DELETED)).where(self.where)
         before = self.target_rows.rows(self.where, self._head())
         counts = slices_of(self.where, self.cut, before if before is not None else after.limit(0), after)
@@ -167,18 +167,18 @@ class UpsertFilterRepair(UpsertRepair):
     # the slices of the filter
 
     def _changes(self, slice: Slice, head: JavaSnapshot | None, live_position: LivePosition) -> Changes:
-        parts, keys = self._read_up_to(live_position), [quoted(key) for key in self.mode.keys]
-        # The keys of the slice: of the rows that the script computes for it, and of the rows that the target has in it.
-        rows_of_slice = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
+        newest_rows, keys = self._read_up_to(live_position), [quoted(key) for key in self.mode.keys]
+        # The keys of the slice: of its rows as the script computes them, and of its rows in the target.
+        rows_of_slice = [rows.where(~F.col(DELETED)).where(slice.condition) for rows in newest_rows]
         present_of_slice = self.target_rows.rows(slice.condition, head)
         if present_of_slice is not None:
             self._refuse_null_keys(slice, present_of_slice)
             rows_of_slice.append(present_of_slice)
         keys_of_slice = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in rows_of_slice]).distinct()
         scope = self.scope_of(self.computed_once(keys_of_slice))
-        for commit in self.commits_in_scope(self.target_rows.others(head), scope):
+        for commit in self.commits_in_scope(self.target_rows.commits_of_others(head), scope):
             raise self.error(slice.name, _changed_by(commit), LEAVE_OUT_FIX)
-        computed = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
+        computed = reduce(DataFrame.unionByName, map(scope.narrow, newest_rows))
         wanted = self.computed_once(latest(computed, self.mode.keys))
         self._refuse_ties(slice, wanted)
         present = self.computed_once(self.snapshots.at(head, scope))
@@ -186,19 +186,19 @@ class UpsertFilterRepair(UpsertRepair):
         return self.changes_between(present, wanted.where(~F.col(DELETED)))
 
     def _read_up_to(self, live_position: LivePosition) -> list[DataFrame]:
-        """Adds a part with what the pipeline has read since the last part; returns all parts, oldest first."""
-        parts, read_to = self.parts, self.read_to
+        """Extends `computed` up to a position, and returns it, oldest span first."""
+        computed, read_to = self.computed, self.read_to
         assert read_to is not None
         new = None
         if read_to.ends != live_position.ends:
-            new = self.rows.newest_between(read_to.ends, live_position.ends, BEFORE_BATCHES + len(parts))
+            new = self.rows.newest_between(read_to.ends, live_position.ends, BEFORE_BATCHES + len(computed))
         if new is not None:
-            parts.append(self.computed_once(new))
-        if len(parts) > MANY:
-            rows = latest(reduce(DataFrame.unionByName, parts), self.mode.keys)
-            parts[:] = [self.computed_once(rows.withColumn(BATCH, F.lit(BEFORE_BATCHES)))]
+            computed.append(self.computed_once(new))
+        if len(computed) > MAX_UNPERSISTED:
+            rows = latest(reduce(DataFrame.unionByName, computed), self.mode.keys)
+            computed[:] = [self.computed_once(rows.withColumn(BATCH, F.lit(BEFORE_BATCHES)))]
         self.read_to = live_position
-        return parts
+        return computed
 
     def _refuse_ties(self, slice: Slice, rows: DataFrame) -> None:
         tied = rows.where(TIED).select(*map(quoted, self.mode.keys)).head()
@@ -228,7 +228,7 @@ class UpsertFilterRepair(UpsertRepair):
         """Waits until the running batch has ended. If no process runs it any more, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline was kept from running, and may now run nevertheless.
+            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
             None if the user has stopped the backfill.
         """
         planned = max(self.live.checkpoint.batches("offsets"), default=-1)
@@ -243,7 +243,7 @@ class UpsertFilterRepair(UpsertRepair):
                 if not noted:
                     self.note(f"waits for batch {planned} of {self.plan.pipeline}, which may have dropped late rows")
                 noted = True
-                time.sleep(LOOK_AGAIN)
+                time.sleep(CHECK_SECONDS)
         return lambda: None
 
     def _catch_up_changes(self, slice: Slice, live_position: LivePosition) -> Changes | None:
@@ -256,7 +256,7 @@ class UpsertFilterRepair(UpsertRepair):
         rows = self.rows.newest_between(first_ends, live_position.ends, BEFORE_BATCHES + 1)
         if rows is None:
             return None
-        changed_keys = reduce(DataFrame.unionByName, map(self.snapshots.changed_by, own_commits))
+        changed_keys = reduce(DataFrame.unionByName, map(self.snapshots.keys_changed_by, own_commits))
         repaired_keys = self.computed_once(changed_keys.distinct())
         arrived = self.computed_once(self.scope_of(repaired_keys).narrow(rows))
         self._refuse_ties(slice, arrived)
@@ -279,7 +279,7 @@ class UpsertFilterRepair(UpsertRepair):
                 f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
                 "known, and late rows of a batch that ran meanwhile may be missing; its slices are repaired.",
                 where=self.plan.origin,
-                fix="start it again: it starts over. Keep snapshots longer than a backfill takes.",
+                fix="start the backfill again: it starts over. Keep snapshots longer than a backfill takes.",
             )
 
     @property

@@ -15,7 +15,7 @@ from helios.errors import CheckpointError, HeliosError, InputError, NotFound
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import Entry
 from helios.sources.kinds import position_of
-from helios.spark.backfill.recompute import Ends, ReadOnlyCheckpoint, other_rows_fix
+from helios.spark.backfill.recompute import Positions, ReadOnlyCheckpoint, other_rows_fix
 from helios.spark.backfill.slices import Slice
 from helios.spark.checkpoint.files import Identity
 from helios.spark.iceberg import filters, tables
@@ -31,7 +31,7 @@ from helios.table.positions import Span
 from helios.table.refs import LEDGER
 
 REPEATED_FIELDS = ("source", "uuid", "branch", "from", "place")
-"""The fields of a source that a backfill's commits repeat: how far it was read, but not the last batch's span."""
+"""The ledger fields of a source that a backfill's commits repeat: how far it was read, without the last span."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class LivePosition:
     """How far a pipeline has read its sources.
 
     Attributes:
-        record: Its ledger record in the target.
-        batch: The last finished batch; it may have changed nothing in the target.
+        record: The pipeline's ledger record in the target.
+        batch: The last finished batch, which may have changed nothing in the target.
         ends: Where that batch ended in each followed source.
         entries: The same positions, in the ledger's form.
     """
 
     record: Record
     batch: int
-    ends: Ends
+    ends: Positions
     entries: tuple[Entry, ...]
 
     @property
@@ -75,7 +75,7 @@ class LivePipeline:
         plan: The pipeline, compiled from the current script.
 
     Raises:
-        CheckpointError: There is no checkpoint, or it is another pipeline's.
+        CheckpointError: There is no checkpoint, or it belongs to another pipeline.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
@@ -99,13 +99,13 @@ class LivePipeline:
         return identity
 
     def position(self, table: JavaTable, committed: int) -> LivePosition:
-        """How far the pipeline has read, by the loaded metadata of its target.
+        """How far the pipeline has read, according to the loaded metadata of its target.
 
         Args:
             committed: The last finished batch of the checkpoint, read before the target was loaded; -1 for none.
 
         Raises:
-            NotFound: It has written nothing.
+            NotFound: The pipeline has written nothing.
             CheckpointError: It has begun another checkpoint.
         """
         texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipelines)
@@ -120,14 +120,14 @@ class LivePipeline:
                 f"{self._plan.pipeline} has begun a new checkpoint meanwhile, or its target was emptied; the backfill "
                 "ends here.",
                 where=self._plan.origin,
-                fix="start it again: it starts over.",
+                fix="start the backfill again: it starts over.",
             )
         recorded = (record.position or {}).get("sources") or self._starts()
         entries = tuple({key: entry[key] for key in REPEATED_FIELDS if key in entry} for entry in recorded)
         if committed <= record.batch:
             return LivePosition(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
-        # Later batches changed nothing, so only Spark's offset log has them. From their input, the current script may
-        # produce rows.
+        # Later batches changed nothing, so only Spark's offset log has them. The current script may produce rows from
+        # their input.
         ends = tuple(self.checkpoint.offsets(committed))
         entries_at_ends = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
         return LivePosition(record, committed, ends, entries_at_ends)
@@ -154,17 +154,17 @@ class LivePipeline:
         """The positions from which the followed sources were first read.
 
         Raises:
-            InputError: They are unknown because the pipeline has begun a new checkpoint; or batches after them were
-                rolled back.
+            InputError: The positions are unknown because the pipeline has begun a new checkpoint; or batches after them
+                were rolled back.
         """
         starts: Starts | None = self.checkpoint.start()
         if live_position.record.rolled_back:
-            if starts and self._only_checkpoint(live_position, table):
+            if starts and self._has_one_checkpoint(live_position, table):
                 return starts
             raise rolled_back_error(self._plan, "the source")
         if live_position.record.start:
             return live_position.record.start
-        if starts and (all(map(_is_beginning, starts)) or self._only_checkpoint(live_position, table)):
+        if starts and (all(map(_is_beginning, starts)) or self._has_one_checkpoint(live_position, table)):
             return starts
         raise InputError(
             f"it is no longer known where {self._plan.pipeline} first began to read, because it has gone on with "
@@ -173,10 +173,10 @@ class LivePipeline:
             fix=other_rows_fix(self._plan),
         )
 
-    def with_begin(
+    def with_start(
         self, commit: Commit, own: Sequence[Commit], live_position: LivePosition, table: JavaTable
     ) -> Commit:
-        """A commit with the position at which its batch began, also for the first commit of a new checkpoint.
+        """Returns a commit with the right start of its batch, even for the first commit of a new checkpoint.
 
         A new checkpoint may continue after rows that were rolled back. Its first batch then does not begin where the
         batch of the previous commit ended.
@@ -185,7 +185,7 @@ class LivePipeline:
             own: All commits of the pipeline, newest first.
 
         Raises:
-            InputError: It is the first commit of a former checkpoint, and rows may have been rolled back before it.
+            InputError: The commit is the first of a former checkpoint, and rows may have been rolled back before it.
         """
 
         def checkpoint_of(other: Commit) -> str | None:
@@ -202,7 +202,7 @@ class LivePipeline:
             raise rolled_back_error(self._plan, "the source")
         return commit
 
-    def _only_checkpoint(self, live_position: LivePosition, table: JavaTable) -> bool:
+    def _has_one_checkpoint(self, live_position: LivePosition, table: JavaTable) -> bool:
         """True if the whole history of the target shows no other checkpoint of the pipeline."""
         history = History(table, tables.head(table, self._plan.write.sink.branch_name))
         names = names_of(table, self._plan.write.pipelines, live_position.record)
@@ -238,12 +238,12 @@ class ConflictWatcher:
         slice: Slice,
         *,
         pipelines: tuple[str, ...],
-        produces_rows: Callable[[Ends], bool],
+        produces_rows: Callable[[Positions], bool],
     ) -> None:
         self._spark, self._table = spark, table
         self._slice, self._pipelines, self._produces_rows = slice, pipelines, produces_rows
-        self._within = filters.expression(spark, table, name, [slice.condition])
-        self._checked = -1  # the last batch whose input produced no rows of the slice
+        self._file_filter = filters.expression(spark, table, name, [slice.condition])
+        self._checked_batch = -1  # the last batch whose input was found to produce no rows of the slice
 
     def conflict(self, snapshot: JavaSnapshot) -> str:
         """The reason why a commit conflicts; empty if it does not."""
@@ -253,7 +253,7 @@ class ConflictWatcher:
         if str(snapshot.operation()) != "append":
             return why
         try:
-            if self._adds_rows(snapshot) or self._reads_rows(snapshot):
+            if self._adds_rows(snapshot) or self._batch_read_rows(snapshot):
                 return why
         except (HeliosError, Py4JError, PySparkException) as error:  # the next attempt reports the error
             return f"snapshot {snapshot.snapshotId()} cannot be compared: {error}"
@@ -263,23 +263,23 @@ class ConflictWatcher:
         scan = self._table.newIncrementalAppendScan().toSnapshot(int(snapshot.snapshotId()))
         parent = snapshot.parentId()
         scan = scan.fromSnapshotExclusive(int(parent)) if parent is not None else scan
-        tasks = plan_tasks(self._spark, scan.filter(self._within) if self._within is not None else scan)
+        tasks = plan_tasks(self._spark, scan.filter(self._file_filter) if self._file_filter is not None else scan)
         if not tasks.size():
             return False
         rows = read_tasks(self._spark, self._table, tasks).where(self._slice.condition)
         return bool(rows.select(F.lit(1)).limit(1).collect())
 
-    def _reads_rows(self, snapshot: JavaSnapshot) -> bool:
+    def _batch_read_rows(self, snapshot: JavaSnapshot) -> bool:
         """True if the current script produces rows of the slice from what the pipeline's batch read.
 
         The pipeline may still run with older steps, which put these rows elsewhere.
         """
         summary = snapshot.summary()
         batch = summary.get("helios.batch")
-        if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._checked:
+        if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._checked_batch:
             return False
         entries = json.loads(summary.get("helios.position") or "{}").get("sources") or ()
         if self._produces_rows(tuple(entry.get("place") for entry in entries)):
             return True
-        self._checked = int(batch)
+        self._checked_batch = int(batch)
         return False

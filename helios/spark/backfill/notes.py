@@ -25,9 +25,9 @@ class State:
     """A started backfill.
 
     Attributes:
-        id: Its id; its commits have this as their checkpoint id.
+        id: The backfill's id, which is the checkpoint id of its commits.
         ask: The request: its filter or commits, and its options.
-        made_by: What its rows are computed by and from; see `helios.spark.backfill.started.made_by`.
+        made_by: Identifies the script and the inputs of the rows; see `helios.spark.backfill.started.made_by`.
     """
 
     id: str

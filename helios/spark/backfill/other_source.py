@@ -19,7 +19,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 
 FORMATS = ("parquet", "orc", "avro")
-"""The formats of folders that can replace a source which is not a folder: their files say their columns."""
+"""The formats of folders that can replace a source which is not a folder: such files contain their schema."""
 
 
 def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, live_position: LivePosition) -> OtherRows:
@@ -27,7 +27,7 @@ def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, live_pos
 
     Args:
         plan: The pipeline, which follows one source.
-        live_position: How far the pipeline has read. If `other` is the source's own table, it is read up to there.
+        live_position: How far the pipeline has read. The source's own table is read only up to there.
     """
     if isinstance(other, str):
         return lambda source: _with_source_columns(source, _folder(spark, plan, source, other), other)
@@ -48,7 +48,7 @@ def _table(spark: SparkSession, plan: Plan, name: TableName, live_position: Live
     snapshot = position.snapshot if position is not None and not position.partial else None
     if snapshot is None or table.snapshot(snapshot) is None:
         raise InputError(
-            f"--from {name.text}: the pipeline has read only a part of a snapshot of it, or that snapshot has expired.",
+            f"--from {name.text}: the pipeline has read only a part of the snapshot, or the snapshot has expired.",
             fix="let the pipeline read on, then run the backfill again.",
         )
     return spark.read.option("versionAsOf", snapshot).table(name.sql)
@@ -76,8 +76,8 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
     file_format = path[0].rpartition(".")[2].lower() if path is not None else ""
     if file_format not in FORMATS:
         raise InputError(
-            f"--from {folder} is not a folder of {', '.join(FORMATS)} files, which say their columns.",
-            fix="write the rows as one of these, or into a table.",
+            f"--from {folder} must be a folder of files that contain their schema: {', '.join(FORMATS)}.",
+            fix="write the rows in one of these formats, or into a table.",
         )
     return spark.read.format(file_format).option("recursiveFileLookup", "true").load(folder)
 

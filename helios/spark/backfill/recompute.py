@@ -23,16 +23,16 @@ from helios.spark.steps.build import Built, build
 from helios.table.ledger import Starts
 from helios.table.positions import Position
 
-Ends: TypeAlias = "tuple[Position | None, ...]"
-"""The end position of each followed source."""
+Positions: TypeAlias = "tuple[Position | None, ...]"
+"""A position in each followed source."""
 OtherRows: TypeAlias = Callable[[Source], DataFrame]
 """Returns the rows that replace those of a source."""
-FROM = "name a table or a folder that has them, with the same columns: --from, which goes with --where"
+FROM_FIX = "with --from, name a table or a folder that has these rows and the same columns; --from needs --where."
 
 
 def other_rows_fix(plan: Plan) -> str:
     """The fix for a source that no longer has the rows of a backfill; upserts cannot use `--from`."""
-    return f"{FROM}." if plan.write.mode.upsert is None else "repair later commits, whose rows the source still has."
+    return FROM_FIX if plan.write.mode.upsert is None else "repair later commits, whose rows the source still has."
 
 
 class ReadOnlyFiles(SmallFiles):
@@ -97,61 +97,61 @@ class Recompute:
         self._sources = {index: open_source(context, index) for index in range(len(plan.reads))}
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
 
-    def resume(self, starts: Starts, *, instead: bool = False) -> None:
+    def resume(self, starts: Starts, *, reads_other: bool = False) -> None:
         """Sets the sources to their positions at the pipeline's first start; to be called before anything is read.
 
         Args:
-            instead: Whether another table or folder is read instead of the source. It is then no error if the source's
-                table was replaced.
+            reads_other: Whether another table or folder is read instead of the source. If so, the source's table may
+                have been replaced.
 
         Raises:
             HeliosError: A source was replaced, or the script declares another start.
         """
         for index, entry in zip(self._followed, starts, strict=True):
             source = self._sources[index]
-            uuid = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
+            uuid = {"uuid": source.read_plan.uuid} if reads_other and source.read_plan.uuid is not None else {}
             try:
                 source.resume({**entry, **uuid})  # type: ignore[typeddict-item]
             except LedgerError as error:
                 raise _lost_error(self._plan, source.read_plan, error) from error
 
     def rows(
-        self, after: Ends | None, to: Ends, other: OtherRows | None = None, *, positioned: bool = False
+        self, after: Positions | None, to: Positions, other: OtherRows | None = None, *, positioned: bool = False
     ) -> Built | None:
         """The rows after all steps; None if nothing lies between the positions.
 
         Args:
             after: The position after which the rows begin; None for the first start of the pipeline.
-            to: The position at which they end.
+            to: The position at which the rows end.
             other: Returns the rows that are read instead of those of the followed source; None to read the source.
             positioned: Whether each row carries its position in the source, as in the batches of an ordered upsert.
 
         Raises:
             InputError: A source no longer has all of these rows.
         """
-        parts: dict[int, DataFrame | None] = {}
+        rows_by_source: dict[int, DataFrame | None] = {}
         for number, index in enumerate(self._followed):
             source = self._sources[index]
             if other is not None:
-                parts[index] = other(source)
+                rows_by_source[index] = other(source)
             else:
                 begin = after[number] if after is not None else None
                 with _adding_fix(self._plan, source.read_plan):
                     _refuse_expired_history(to[number] if after is None else None)
                     span = source.span(begin if begin is not None else source.start(), to[number])
                     empty = span.start == span.end
-                    parts[index] = source.read(self._spark, span, positioned=positioned) if not empty else None
+                    rows_by_source[index] = source.read(self._spark, span, positioned=positioned) if not empty else None
             source.context.rejected_input.take()  # bad rows, which the pipeline has handled already
-        if all(part is None for part in parts.values()):
+        if all(rows is None for rows in rows_by_source.values()):
             return None
 
         def read_source(index: int, read: ReadPlan) -> DataFrame:
             source = self._sources[index]
-            part = parts.get(index)
-            if part is None:
-                part = source.empty(self._spark) if index in parts else source.read(self._spark, None)
-            assert part is not None  # a source that is not followed always has a DataFrame, maybe without rows
-            return part
+            rows = rows_by_source.get(index)
+            if rows is None:
+                rows = source.empty(self._spark) if index in rows_by_source else source.read(self._spark, None)
+            assert rows is not None  # a source that is not followed always has a DataFrame, maybe without rows
+            return rows
 
         def past(index: int) -> Past | None:
             """The earlier states of a source that a join reads as of a time; None if it keeps no history."""
@@ -166,7 +166,7 @@ class Recompute:
         return [json.dumps(source.current().entry, sort_keys=True, default=str) for source in others]
 
     def analyzed(self) -> DataFrame:
-        """The result of the steps over streams of the followed sources. It serves only for Spark's analysis."""
+        """The result of the steps over streams of the followed sources, which Spark only analyzes."""
 
         def read_source(index: int, read: ReadPlan) -> DataFrame:
             source = self._sources[index]
@@ -186,7 +186,7 @@ def _refuse_expired_history(end: Position | None) -> None:
 
 @contextmanager
 def _adding_fix(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
-    """Adds the fix to the error of a source that no longer has the rows."""
+    """Turns the error of a source that no longer has the rows into an error with a fix."""
     try:
         yield
     except HeliosError as error:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.errors import InputError
 from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
-from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.recompute import Positions, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import COMMIT_RETRY, SNAPSHOT_ISOLATION
 from helios.spark.backfill.result import Repaired
@@ -31,7 +31,7 @@ from helios.table.commits import REDONE, Commit
 from helios.table.positions import Batch, Span
 from helios.table.refs import BACKFILL
 
-DELETED_SINCE = "rows of it were deleted or changed since, which would be undone"
+DELETED_SINCE = "some of its rows were deleted or changed since, and the repair would undo that"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CommitRows:
 
     Attributes:
         files: The files that contain exactly these rows; empty if a compaction has moved the rows.
-        moved: The condition that selects the moved rows by row id; empty if none were moved.
+        moved: The SQL condition for rows that a compaction has moved, by row id; empty if none were moved.
     """
 
     files: Sequence[JavaDataFile]
@@ -60,7 +60,7 @@ class CommitRepair:
             first.
         first: The snapshot of the pipeline's first commit; None if it has expired.
         verify: Raises if another process has taken over the backfill.
-        names: The names of the pipeline, with former ones.
+        names: The present and former names of the pipeline.
     """
 
     plan: Plan
@@ -99,10 +99,10 @@ class CommitRepair:
         slices: list[Repaired] = []
         sizes: list[int] = []
         for slice in self.slices:
-            rows, own = self.rows(slice), self.locate_rows(slice, head)
+            rows, old = self.rows(slice), self.locate_rows(slice, head)
             after = rows.count() if rows is not None else 0
-            slices.append(Repaired(slice=slice.name, before=own.rows, after=after))
-            sizes += [int(file.fileSizeInBytes()) for file in own.files]
+            slices.append(Repaired(slice=slice.name, before=old.rows, after=after))
+            sizes += [int(file.fileSizeInBytes()) for file in old.files]
         return slices, sum(sizes) if sizes else None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
@@ -112,15 +112,15 @@ class CommitRepair:
         rows = self.rows(slice)
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
-        ledger.find(Batch(number, (), maybe_written=True))
-        own = self.locate_rows(slice, ledger.seen)
+        ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `ledger.seen`
+        old = self.locate_rows(slice, ledger.seen)
 
         def write(pending: Transaction) -> None:
             pending.watch.conflict = _conflict
-            if own.files:
-                pending.delete_files(own.files)
-            if own.moved:
-                pending.delete(own.moved)
+            if old.files:
+                pending.delete_files(old.files)
+            if old.moved:
+                pending.delete(old.moved)
             if rows is not None:
                 pending.append(rows)
 
@@ -141,7 +141,7 @@ class CommitRepair:
         freshness.verify(self.plan.write.table, self.target)
         return Repaired(
             slice=slice.name,
-            before=own.rows,
+            before=old.rows,
             after=committed.rows if committed is not None and rows is not None else 0,
             snapshot=committed.snapshot if committed is not None else None,
         )
@@ -154,8 +154,8 @@ class CommitRepair:
         ends = _ends(commit.position)
         if commit.before is None and commit.snapshot != self.first:
             raise InputError(
-                f"{slice.name} of {self.table} cannot be read again, and its rows were not replaced: the commit before "
-                "it, which says where it begins, has expired.",
+                f"{slice.name} of {self.table} cannot be read again, and its rows were not replaced: its begin is "
+                "unknown, because the commit before it has expired.",
                 where=self.plan.origin,
                 fix="repair its rows by a filter: --where.",
             )
@@ -170,7 +170,7 @@ class CommitRepair:
         """Locates the rows of a commit in the target.
 
         Raises:
-            InputError: They can no longer be told from other rows, or some were deleted.
+            InputError: The rows can no longer be told from other rows, or some were deleted.
         """
         appends = [
             snapshot for snapshot in self._adding_snapshots(slice, head) if str(snapshot.operation()) == "append"
@@ -225,7 +225,7 @@ class CommitRepair:
         return redone or ([own] if own is not None else [])
 
 
-def _ends(position: object) -> Ends:
+def _ends(position: object) -> Positions:
     entries = position.get("sources") if isinstance(position, dict) else None
     return tuple(entry.get("place") for entry in entries or ())
 

@@ -19,7 +19,7 @@ from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
 from helios.spark.replay.checks import ReplayChecks
-from helios.spark.replay.replay import OF_SOURCES
+from helios.spark.replay.replay import SOURCE_SUFFIXES
 from helios.spark.sinks.quarantined import batch_condition
 from helios.table.commits import Commit
 from helios.table.ledger import Record
@@ -34,51 +34,50 @@ class Rejects:
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
 
-    def refuse_difference(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
+    def refuse_difference(self, rejected: Sequence[DataFrame], commit: Commit | None = None) -> None:
         """Raises an `InputError` if the rows that the script rejects differ from those in the quarantine.
 
         Args:
             rejected: The rows that the current script rejects: of the batch, or of all that the pipeline has read.
-            of: The commit of the batch whose rejected rows are compared; None for all batches.
+            commit: The commit of the batch whose rejected rows are compared; None for all batches.
         """
         if self._plan.write.quarantine is None:
             return
-        not_rejected = self._quarantined(of).exceptAll(self._payloads(rejected)).count()
+        not_rejected = self._quarantined(commit).exceptAll(self._payloads(rejected)).count()
         if not_rejected:
             raise self._error(
-                f"the script as it is does not reject {counted(not_rejected, 'row')} of {self._name}, or rejects them "
+                f"the current script does not reject {counted(not_rejected, 'row')} of {self._name}, or rejects them "
                 "with other values, and a replay would add them a second time",
                 "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`; if "
                 "they still fail, leave the steps before the expectation as they were.",
             )
         self.refuse_new(rejected)
 
-    def refuse_replayed(self, of: Commit, replays: Sequence[Commit]) -> None:
+    def refuse_replayed(self, commit: Commit, replays: Sequence[Commit]) -> None:
         """Raises if rejected rows of a batch were replayed: the commit of a replay has added them already.
 
         Raises:
             InputError: Rows were replayed, or the quarantine's history no longer shows whether they were.
         """
         fix = "repair its rows by a filter: --where."
-        batch = f"batch {of.batch} (snapshot {of.snapshot})"
-        for replay, entry in ((commit, entry) for commit in replays for entry in commit.reads):
+        batch = f"batch {commit.batch} (snapshot {commit.snapshot})"
+        for replay, entry in ((each, entry) for each in replays for entry in each.reads):
             name = self._plan.write.quarantine
             replayed_at = entry.position.snapshot if entry.position is not None else None  # of the quarantine
             table = tables.load_table(self._spark, name) if name is not None and entry.source == name.text else None
             if replayed_at is None or table is None or table.snapshot(replayed_at) is None:
                 raise self._error(f"snapshot {replay.snapshot} replayed rejected rows, maybe of {batch}", fix)
-            count = self._quarantined(of, replayed_at).exceptAll(self._quarantined(of)).count()
+            count = self._quarantined(commit, replayed_at).exceptAll(self._quarantined(commit)).count()
             if count:
-                rows = counted(count, "rejected row")
-                raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
+                rows = f"{counted(count, 'rejected row')} of {batch}"
+                raise self._error(f"snapshot {replay.snapshot} replayed {rows}, which would be added twice", fix)
 
     def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
         """Raises an `InputError` if the script rejects rows that are not in the quarantine."""
         new = self._payloads(rejected).exceptAll(self._quarantined()).count() if rejected else 0
         if new:
             raise self._error(
-                f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
-                "be gone",
+                f"the current script rejects {counted(new, 'row')} that are not in {self._name} and would be lost",
                 "use where() to drop rows that the table should no longer have, and keep expectations as they were.",
             )
 
@@ -96,13 +95,13 @@ class Rejects:
     def _no_payloads(self) -> DataFrame:
         return self._spark.createDataFrame([], "payload string")
 
-    def _quarantined(self, of: Commit | None = None, at: int | None = None) -> DataFrame:
+    def _quarantined(self, commit: Commit | None = None, at: int | None = None) -> DataFrame:
         """The payloads of the pipeline's quarantined rows.
 
         Rows of an unfinished batch, and rows that a source itself rejected, are left out.
 
         Args:
-            of: The commit of the batch that rejected the rows; None for all batches.
+            commit: The commit of the batch that rejected the rows; None for all batches.
             at: The snapshot of the quarantine; None for the rows as they are now.
         """
         name = self._plan.write.quarantine
@@ -113,7 +112,7 @@ class Rejects:
         rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
         unfinished = ReplayChecks(self._plan, self._spark, self._checkpoint, table).unfinished_batch_condition()
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
-        if of is not None:
-            rows = rows.where(batch_condition(Record(checkpoint="", batch=of.batch or 0, position=of.position)))
-        of_sources = [F.col("step").endswith(end) for end in OF_SOURCES]
+        if commit is not None:
+            rows = rows.where(batch_condition(Record(checkpoint="", batch=commit.batch or 0, position=commit.position)))
+        of_sources = [F.col("step").endswith(end) for end in SOURCE_SUFFIXES]
         return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(PAYLOAD)

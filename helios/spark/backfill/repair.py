@@ -17,7 +17,7 @@ from helios.model.retry import CommitRetries, Retry
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges
 from helios.spark.backfill.live import ConflictWatcher, LivePipeline, LivePosition
-from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.recompute import Positions, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
@@ -36,19 +36,19 @@ from helios.table.positions import Batch
 
 TRIES = 20
 """The maximum number of attempts at one slice while other writers commit into it."""
-MANY_TRIES = 3
-"""After this many attempts without success, a note gives advice."""
+ADVICE_AFTER = 3
+"""After this number of failed attempts, a note tells the user what to do."""
 SHORTEST, LONGEST = 0.05, 2.0
 """Seconds between two attempts; each pause is twice as long as the one before."""
 SLOWER = "stop the pipeline for a moment, or give its source a larger poll="
 COMMIT_RETRY = Retry(retries=6, backoff=SHORTEST)
 """How often a commit is retried if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
-"""Turns off Iceberg's check of added files, which compares only column bounds: Helios checks their rows itself."""
+"""Turns off Iceberg's check of added files, which compares only column bounds: Helios checks the rows itself."""
 PARTLY = "some, but not all, rows match"
 """Iceberg's error for a filter that selects only some rows of a file."""
-MANY = 25
-"""Once the pipeline has committed more new batches than this, their rows are persisted with the computed rows."""
+MAX_UNPERSISTED = 25
+"""If there are more new batches, or spans of new rows, their rows are stored together with the computed rows."""
 
 
 class SliceRepairer(Protocol):
@@ -91,7 +91,7 @@ def repair_slice(
             return None
         if again + 1 < TRIES:
             note(f"{slice.name}: new rows arrived while it was being repaired; starting attempt {again + 2}")
-        if again + 1 == MANY_TRIES:
+        if again + 1 == ADVICE_AFTER:
             note(f"{slice.name}: new rows arrive faster than it can be repaired: {SLOWER}")
         time.sleep(min(LONGEST, SHORTEST * 2**again))
     raise RunError(
@@ -127,7 +127,7 @@ class FilterRepair:
         computed: The rows that are already computed.
         edges: Raises if the changed script could move a row into or out of the filter or a slice.
         where: The filter of the backfill.
-        instead: The table or folder that is read instead of the source, as `--from` names it; None for the source.
+        from_name: The table or folder of `--from`, which is read instead of the source; None to read the source.
         verify: Raises if another process has taken over the backfill.
     """
 
@@ -141,7 +141,7 @@ class FilterRepair:
     computed: ComputedRows
     edges: Edges
     where: str
-    instead: str | None
+    from_name: str | None
     verify: Callable[[], None]
 
     @property
@@ -151,11 +151,11 @@ class FilterRepair:
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
         committed = self.live.committed()  # read before the target is refreshed, so that the target has these batches
-        self.ledger.find(Batch(number, (), maybe_written=True))
+        self.ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `seen`
         live_position = self.live.position(self.ledger.table, committed)
         self.edges.refuse_newer(live_position)
         head = self.ledger.seen
-        self.target.refuse_others(slice, head)
+        self.target.refuse_foreign(slice, head)
         present = self.target.rows(slice.condition, head)
         before = present.count() if present is not None else 0
         rows = self._rows(live_position).where(slice.condition)
@@ -173,10 +173,10 @@ class FilterRepair:
 
     def _options(self, slice: Slice) -> CommitOptions:
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
-        instead = {INSTEAD: self.instead} if self.instead is not None else {}
+        read_instead = {INSTEAD: self.from_name} if self.from_name is not None else {}
         return replace(
             options,
-            stamps={**options.stamps, SLICE: slice.condition, **instead},
+            stamps={**options.stamps, SLICE: slice.condition, **read_instead},
             properties={**options.properties, **SNAPSHOT_ISOLATION},
             verify=self.verify,
         )
@@ -189,18 +189,18 @@ class FilterRepair:
         if new is None:
             return self.computed.rows
         rows = self.computed.rows.unionByName(new)
-        if live_position.batch - self.computed.live_position.batch > MANY:
+        if live_position.batch - self.computed.live_position.batch > MAX_UNPERSISTED:
             persisted = new.persist(StorageLevel.DISK_ONLY)
             rows = self.computed.rows.unionByName(persisted)
             self.computed = ComputedRows(rows, live_position)
         return rows
 
-    def _new_rows(self, live_position: LivePosition, ends: Ends, *, check_rejects: bool = False) -> DataFrame | None:
+    def _new_rows(self, live_position: LivePosition, to: Positions, *, check_rejects: bool = False) -> DataFrame | None:
         """The rows between two positions; None for no input.
 
-        With `check_rejects`, it raises an error if the script rejects rows that the quarantine does not have.
+        With `check_rejects`, raises an error if the script rejects rows that the quarantine does not have.
         """
-        built = self.recompute.rows(live_position.ends, ends) if live_position.ends != ends else None
+        built = self.recompute.rows(live_position.ends, to) if live_position.ends != to else None
         if built is None:
             return None
         if check_rejects:
@@ -213,8 +213,8 @@ class FilterRepair:
     def _write(self, slice: Slice, rows: DataFrame, live_position: LivePosition) -> Callable[[Transaction], None]:
         condition, write = slice.condition, self.plan.write
 
-        def produces_rows(ends: Ends) -> bool:
-            new = self._new_rows(live_position, ends)
+        def produces_rows(to: Positions) -> bool:
+            new = self._new_rows(live_position, to)
             return new is not None and not new.where(condition).isEmpty()
 
         table, names = self.ledger.table, write.pipelines

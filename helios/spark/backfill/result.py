@@ -45,7 +45,7 @@ class Backfilled:
     """The result of a backfill.
 
     Attributes:
-        table: Its target.
+        table: The target.
         where: The filter, or the commits.
         dry_run: Whether nothing was written.
         slices: The slices that were repaired now.

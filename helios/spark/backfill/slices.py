@@ -16,7 +16,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.table.refs import BACKFILL
 
 CATCH_UP = "rows that came meanwhile"
-"""The name of the last slice of an ordered upsert. Its condition names the target's snapshot at the start."""
+"""The name of the last slice of an ordered upsert. Its condition names the target's snapshot before the backfill."""
 MAX_SLICES = 10_000
 """The maximum number of slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
@@ -29,9 +29,9 @@ class Slice:
     """One part of a backfill.
 
     Attributes:
-        name: Its name, for people.
-        condition: The SQL condition over the target's columns that selects its rows. If commits are repaired, their
-            snapshot ids; for the last slice of an ordered upsert, `since <snapshot id>`.
+        name: The name for messages.
+        condition: The SQL condition, over the target's columns, for the rows of the slice. For a repair of commits, it
+            has their snapshot ids; for the last slice of an ordered upsert, `since <snapshot id>`.
     """
 
     name: str
@@ -40,15 +40,15 @@ class Slice:
 
 @dataclass(frozen=True)
 class CountedSlice:
-    """A slice, and its numbers of rows in the target (`before`) and as the current script produces them (`after`)."""
+    """A slice with its number of rows in the target (`before`), and its number of rows after a repair (`after`)."""
 
     slice: Slice
     before: int
     after: int
 
 
-def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
-    """The values by which rows are cut into slices, as text or null, each with its number of rows."""
+def rows_by_cut(df: DataFrame, cut: Cut | None) -> DataFrame:
+    """The number of rows for each value by which rows are cut into slices; the value is a text or null."""
     if cut is None:
         return df.select(F.lit("").alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
     column = F.col(quoted(cut.column))
@@ -67,12 +67,12 @@ def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) 
     Raises:
         InputError: There are more than `MAX_SLICES`.
     """
-    old = dict(_collected(cuts(before, cut)))
-    new = dict(_collected(cuts(after, cut)))
+    old = dict(_collected(rows_by_cut(before, cut)))
+    new = dict(_collected(rows_by_cut(after, cut)))
     values = sorted({*old, *new}, key=lambda value: (value is not None, value or ""))
     if len(values) > MAX_SLICES:
         raise InputError(
-            f"{len(values):,} slices are more than {MAX_SLICES:,}.",
+            f"the backfill would have {len(values):,} slices, and at most {MAX_SLICES:,} are possible.",
             fix="cut by something coarser, or filter with --where.",
         )
     return [CountedSlice(slice_of(where, cut, value), old.get(value, 0), new.get(value, 0)) for value in values]
@@ -83,7 +83,7 @@ def _collected(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
 
 
 def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
-    """The slice with one of the values that `cuts` returns.
+    """The slice for one of the values that `rows_by_cut` returns.
 
     Examples:
         >>> slice_of("ts >= '2026-01-05'", Cut("ts", "day", "timestamp"), "2026-01-05").condition
@@ -98,9 +98,9 @@ def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
         return Slice(f"{cut.column} is null", f"({where}) AND {column} IS NULL")
     if cut.unit is None:
         return Slice(f"{cut.column} {value}", f"({where}) AND {column} = {_literal(cut.kind, value)}")
-    since, until = _bounds(cut.unit, value)
-    ends = f" AND {column} < {_time(cut.kind, until)}" if until is not None else ""
-    return Slice(f"{cut.unit} {value}", f"({where}) AND {column} >= {_time(cut.kind, since)}{ends}")
+    begin, end = _bounds(cut.unit, value)
+    before_end = f" AND {column} < {_time(cut.kind, end)}" if end is not None else ""
+    return Slice(f"{cut.unit} {value}", f"({where}) AND {column} >= {_time(cut.kind, begin)}{before_end}")
 
 
 def _literal(kind: str, value: str) -> str:
@@ -119,7 +119,7 @@ def _bounds(unit: str, value: str) -> tuple[str, str | None]:
     from datetime import datetime, timedelta
 
     try:
-        since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
+        begin = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
     except ValueError as error:
         raise InputError(
             f"--by: {value} is no {unit} of the years 1 to 9999.",
@@ -127,12 +127,12 @@ def _bounds(unit: str, value: str) -> tuple[str, str | None]:
         ) from error
     try:
         if unit == "month":
-            until = (since + timedelta(days=31)).replace(day=1)
+            end = (begin + timedelta(days=31)).replace(day=1)
         else:
-            until = since + (timedelta(days=1) if unit == "day" else timedelta(hours=1))
+            end = begin + (timedelta(days=1) if unit == "day" else timedelta(hours=1))
     except OverflowError:
-        return str(since), None
-    return str(since), str(until)
+        return str(begin), None
+    return str(begin), str(end)
 
 
 def _time(kind: str, moment: str) -> str:

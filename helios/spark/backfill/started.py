@@ -43,7 +43,7 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
 
 
 def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
-    """Values that identify what a backfill's rows are computed by and from.
+    """Values that identify the script and the inputs from which a backfill computes its rows.
 
     They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
 
@@ -68,7 +68,7 @@ class BackfillStart:
         ask: The request: its filter or commits, and its options.
         made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
         note: Called with a line if a stopped backfill starts over.
-        names: The names of the pipeline, with former ones.
+        names: The present and former names of the pipeline.
     """
 
     plan: Plan
@@ -85,7 +85,7 @@ class BackfillStart:
         return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
 
     def resumed(self) -> tuple[State, Ledger] | None:
-        """The stopped backfill, if its request was the same; None if this one starts over."""
+        """The stopped backfill, if its request was the same; None if this backfill starts over."""
         state = self.notes.load()
         if state is None or state.ask != self.ask:
             return None
@@ -135,8 +135,8 @@ class BackfillStart:
     def _has_committed_since(self, catch_up: Slice) -> bool:
         """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        It is also True if that is unknown, because snapshots have expired. The stopped backfill may have taken over the
-        slice from an earlier one.
+        It is also True if snapshots have expired, so that this is unknown. The catch-up slice may come from an earlier
+        backfill than the stopped one.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())

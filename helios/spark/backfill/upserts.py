@@ -35,8 +35,8 @@ from helios.spark.sinks.options import Conflict
 from helios.table.commits import REDONE, Commit
 from helios.table.refs import BACKFILL, REPLAY
 
-MOST_BATCHES = 300
-"""The maximum number of batches that are read again: each adds a part to one query."""
+MAX_BATCHES = 300
+"""The maximum number of batches that are read again: each makes the query larger."""
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ class UpsertCommitRepair(UpsertRepair):
         state_before = self._state_before(past)
         others, repairs = self._other_commits_and_repairs(past, state_before, head)
         self.rows.evolve()
-        rows_of_commits = self.rows.of_batches(past, [batch for batch in past.batches if batch.owner <= past.last])
+        rows_of_commits = self.rows.of_batches(past, [each for each in past.batches if each.commit_index <= past.last])
         changed_keys = self._changed_keys(past, repairs, no_other_commits=not others)
         if rows_of_commits is not None:
             rows_of_commits = self.computed_once(rows_of_commits)
@@ -103,7 +103,7 @@ class UpsertCommitRepair(UpsertRepair):
         scope = self.scope_of(self.computed_once(changed_keys))
         self._refuse_others(others, scope)
         rows_before = stored_rows(snapshots.at(state_before, scope), self.mode, BEFORE_BATCHES)
-        later_rows = self.rows.of_batches(past, [batch for batch in past.batches if batch.owner > past.last])
+        later_rows = self.rows.of_batches(past, [each for each in past.batches if each.commit_index > past.last])
         parts = [
             rows_before,
             *([rows_of_commits] if rows_of_commits is not None else []),
@@ -141,8 +141,8 @@ class UpsertCommitRepair(UpsertRepair):
         return self.error(self.slices[0].name, why, fix)
 
     def _refuse_batches(self, past: PastBatches) -> None:
-        if len(past.batches) > MOST_BATCHES:
-            raise self._error(f"{len(past.batches):,} batches would be read again, and at most {MOST_BATCHES} can be")
+        if len(past.batches) > MAX_BATCHES:
+            raise self._error(f"{len(past.batches):,} batches would be read again, and at most {MAX_BATCHES} can be")
         if not past.is_complete:
             raise self._error("the checkpoint no longer has the positions at which some batches without rows ended")
 
@@ -202,7 +202,7 @@ class UpsertCommitRepair(UpsertRepair):
             redone: The commits of the earlier repair, as its snapshot names them.
 
         Raises:
-            InputError: It repaired commits before them, so the state before them still has wrong rows.
+            InputError: Commits before the requested ones were repaired, so the state before these still has wrong rows.
         """
         first = redone.partition("..")[0]
         index_of = {str(id): index for index, commit in enumerate(past.commits) for id in commit.snapshots}

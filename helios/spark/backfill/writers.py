@@ -74,10 +74,10 @@ class TargetRows:
         """The rows of a snapshot that meet an SQL condition, with metadata columns; None if no file can have one."""
         if snapshot is None:
             return None
-        within = filters.expression(self._spark, self._table, self._name.sql, [condition])
+        file_filter = filters.expression(self._spark, self._table, self._name.sql, [condition])
         scan = self._table.newScan().useSnapshot(int(snapshot.snapshotId()))
         same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # a filter binds to the snapshot's columns
-        tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and same_schema else scan)
+        tasks = plan_tasks(self._spark, scan.filter(file_filter) if file_filter is not None and same_schema else scan)
         if not tasks.size():
             return None
         df = read_tasks(self._spark, self._table, tasks).where(condition)
@@ -95,27 +95,27 @@ class TargetRows:
 
     # writers
 
-    def refuse_others(self, slice: Slice, head: JavaSnapshot | None) -> None:
-        """Refuses a slice with rows of other or unknown writers, or from which other writers have removed rows."""
-        others = self.others(head)
+    def refuse_foreign(self, slice: Slice, head: JavaSnapshot | None) -> None:
+        """Refuses a slice if it has rows of other or unknown writers, or if other writers have removed rows from it."""
+        others = self.commits_of_others(head)
         adding = [snapshot for snapshot in others if int(snapshot.summary().get("added-data-files") or 0)]
         removing = [snapshot for snapshot in others if str(snapshot.operation()) in ("delete", "overwrite")]
         if adding and (writers := list(dict.fromkeys(self._writers_of_rows(slice, head, adding)))):
             raise self._error(slice, f"holds rows of {_listed(writers)}")
         for snapshot in removing:
             if self._count(slice, self._parent(snapshot)) > self._count(slice, snapshot):
-                why = f"{self._writer(snapshot)} has deleted rows of it, which would come back"
+                why = f"{self._writer(snapshot)} has deleted some of its rows, which would come back"
                 raise self._error(slice, f"is not as the pipeline has left it: {why}")
 
     def _error(self, slice: Slice, why: str) -> InputError:
         return InputError(
             f"{slice.name} of {self._name.text} {why}; its rows were not replaced.",
             where=self._where,
-            fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show whose "
-            "they are. Rows of another pipeline are repaired by a backfill of that pipeline.",
+            fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show who "
+            "wrote them. Rows of another pipeline are repaired by a backfill of that pipeline.",
         )
 
-    def others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
+    def commits_of_others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
         """The commits up to a head in which other writers changed rows.
 
         Raises:
@@ -149,8 +149,8 @@ class TargetRows:
     ) -> Iterator[str]:
         """Yields the other writers whose rows a slice has.
 
-        In format v3, the row lineage tells which commit wrote a row. In format v2, the commit that added the file does,
-        and in format v3, too, if rows have no lineage yet, as after an upgrade.
+        The row lineage of format v3 tells which commit wrote a row. A row without lineage, in format v2 or from before
+        an upgrade, was written by the commit that added its file.
 
         Args:
             adding: The commits of other writers that added files, newest first.

@@ -18,7 +18,7 @@ public class OtherTasks implements UDF2 {
   /** Returns two lists: the tasks that only the first state has, and those that only the second has. */
   public Object call(Object first, Object second) {
     List onlySecond = new ArrayList();
-    Map unmatched = new HashMap(); // lists of tasks by identity: a file may be in a state twice, with twice the rows
+    Map unmatched = new HashMap(); // lists, since a state may have a file twice, and then has its rows twice
     for (Iterator each = ((List) first).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       String key = identity(task);

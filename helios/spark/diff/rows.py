@@ -37,7 +37,7 @@ from helios.table.states import RowDiff
 SIGN = "__helios_sign"
 """The column with a row's sign: -1 for a row of the earlier state, and 1 for a row of the later state.
 
-After equal rows are grouped, it is the sum of their signs.
+After equal rows are grouped, the column has the sum of their signs.
 """
 PAIRED = "__helios_paired"
 """The column that is true for the two images of a changed row."""
@@ -62,7 +62,7 @@ class Comparison:
         columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
         keys: The columns that identify a row; without keys, no row counts as changed.
         same: Whether both are states of the same table.
-        samples: The most rows that are shown of each kind: added, removed and changed.
+        samples: The maximum number of rows that are shown of each kind: added, removed and changed.
     """
 
     columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
@@ -74,8 +74,8 @@ class Comparison:
 def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison) -> RowDiff:
     """Compares the rows of two states.
 
-    If both are states of the same table, files that both states have with the same deletes are not read. The session
-    has the catalogs of both tables.
+    If both are states of the same table, files that both states have with the same deletes are not read. The catalogs
+    of both tables must be declared in the session.
 
     Raises:
         RunError: A file contradicts the schema of its table, or a snapshot has expired meanwhile.
@@ -205,7 +205,7 @@ def _changed(
 
 
 def _paired(keys: Sequence[str]) -> Column:
-    """A condition that is true for the two images of a changed row: its key was removed once and added once."""
+    """A condition for the two images of a changed row, whose key was removed once and added once."""
     if not keys:
         return F.lit(False)
     identified = F.lit(True)
@@ -229,7 +229,7 @@ def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
 
 
 def _wider(first: DataType, second: DataType) -> DataType:
-    """The wider of two types. The caller compares only columns of which one type can hold the values of the other."""
+    """The wider of two types. Callers ensure that one of the types can hold all values of the other."""
     if first == second:
         return first
     first_precision, second_precision = (getattr(data_type, "precision", 0) for data_type in (first, second))

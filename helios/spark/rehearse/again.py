@@ -19,7 +19,7 @@ from helios.table.positions import SNAPSHOT, Batch, Span, same_source
 from helios.table.rehearsal import CommittedBatch, OffsetLog, Rerun
 
 
-class Unread(Exception):
+class UnreadableInput(Exception):
     """The input of a batch cannot be read again; the message says why."""
 
 
@@ -58,7 +58,7 @@ def copy_columns(real: Checkpoint, rehearsal: Checkpoint) -> None:
 
 
 @dataclass(frozen=True)
-class Sources:
+class PastSources:
     """The sources of a pipeline, opened to read the spans of committed batches again.
 
     Attributes:
@@ -91,7 +91,7 @@ class Sources:
             source.resume(start)
 
     def _entry(self, source: Source, entries: Mapping[str, Entry]) -> Entry:
-        """The recorded entry of a source, found by its current name or by its UUID."""
+        """The recorded entry of a source, found by the source's current name or UUID."""
         read = source.read_plan
         current = {"source": read.ledger_name, "uuid": read.uuid}
         recorded = next((entry for entry in entries.values() if same_source(current, entry)), None)
@@ -108,14 +108,14 @@ class Sources:
         """A batch with the spans that it had when it was committed.
 
         Raises:
-            Unread: A source that is read once has changed, or the script now reads a source in another way.
+            UnreadableInput: A source that is read once has changed, or the script now reads a source in another way.
         """
         entries = {entry["source"]: entry for entry in rerun.position["sources"]}
         if not self.plan.streaming:
             spans = [self._state(source, self._entry(source, entries)) for source in self.sources.values()]
             return Batch(number, tuple(spans))
         if not rerun.ends:
-            raise Unread("it read its sources once, and the script now follows them")
+            raise UnreadableInput("it read its sources once, and the script now follows them")
         spans = []
         for source in self.followed.values():
             name = self._entry(source, entries)["source"]
@@ -126,21 +126,21 @@ class Sources:
         """The state of a source that is read once, as the batch read it."""
         name = source.read_plan.name
         if entry.get("place") is not None:
-            raise Unread(f"it followed {name}, and the script now reads it once")
+            raise UnreadableInput(f"it followed {name}, and the script now reads it once")
         if SNAPSHOT in entry and "after" not in entry:
             if not source.exists(entry[SNAPSHOT]):
-                raise Unread(f"snapshot {entry[SNAPSHOT]} of {name} has expired")
+                raise UnreadableInput(f"snapshot {entry[SNAPSHOT]} of {name} has expired")
             return source.at_pin(entry[SNAPSHOT])
         current = source.current()
         if {**current.entry, "source": ""} != {**entry, "source": ""}:  # the source may have been renamed
-            raise Unread(f"{name}, which is read once, has changed since")
+            raise UnreadableInput(f"{name}, which is read once, has changed since")
         return current
 
     def pins(self, rerun: Rerun, committed: CommittedBatch | None) -> Entry:
         """The snapshots of the tables that a batch joins, by the source's index in the plan.
 
         Raises:
-            Unread: One of the snapshots has expired.
+            UnreadableInput: One of the snapshots has expired.
         """
         if not self.plan.streaming:
             return {}
@@ -156,7 +156,7 @@ class Sources:
             name = source.read_plan.name
             pin = by_name[name] if name in by_name else source.pin()
             if not source.exists(pin):
-                raise Unread(f"snapshot {pin} of {name}, with which it was joined, has expired")
+                raise UnreadableInput(f"snapshot {pin} of {name}, which it joined, has expired")
             pins[str(index)] = pin
         return pins
 
@@ -164,16 +164,16 @@ class Sources:
         """Plans the reads of a batch's spans, to check that the spans can still be read.
 
         Raises:
-            Unread: A span cannot be read any more.
+            UnreadableInput: A span cannot be read any more.
         """
         for source, span in zip((self.followed or self.sources).values(), batch.spans, strict=True):
             try:
                 with scan_task_scope():
                     source.read(self.spark, span)
             except HeliosError as error:
-                raise Unread(error.what.rstrip(".")) from error
+                raise UnreadableInput(error.what.rstrip(".")) from error
             except (Py4JError, PySparkException) as error:
-                raise Unread(first_line(error)) from error
+                raise UnreadableInput(first_line(error)) from error
 
 
 def source_start(source: Source) -> str:

@@ -30,7 +30,7 @@ from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Silent
 from helios.spark.rehearse import lake
-from helios.spark.rehearse.again import Sources, Unread, copy_columns
+from helios.spark.rehearse.again import PastSources, UnreadableInput, copy_columns
 from helios.spark.run.batches import run_batch
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.query import PipelineQuery
@@ -48,7 +48,7 @@ ID = "rehearsal"
 """The id of a rehearsal's checkpoint."""
 
 
-class CannotRead(Exception):
+class UnreadableCommit(Exception):
     """The batches of a commit cannot be read again, and later batches depend on them."""
 
     def __init__(self, index: int, why: str) -> None:
@@ -120,11 +120,11 @@ class AttemptResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt to run the batches of commits again, beginning with that of the index `first`.
+    """An attempt to run the batches of commits again, beginning with the commit at index `first`.
 
     Attributes:
         commits: The commits, oldest first.
-        most: The limit of rows that are written and compared; the commit that reaches it is the last.
+        max_rows: The limit of rows that are written and compared; the commit that reaches the limit is the last one.
         folder: The folder for the temporary lake; None for the system's temporary folder.
     """
 
@@ -133,7 +133,7 @@ class Attempt:
     commits: Sequence[CommittedBatch]
     reruns: Sequence[Rerun]
     first: int
-    most: int
+    max_rows: int
     folder: Path | None = None
 
     @property
@@ -146,14 +146,14 @@ class Attempt:
         """Runs the batches; the temporary lake exists until the `with` block ends.
 
         Raises:
-            CannotRead: Batches cannot be read again, and later ones depend on them.
+            UnreadableCommit: Batches cannot be read again, and later batches depend on them.
             HeliosError: The pipeline cannot start.
         """
         with tempfile.TemporaryDirectory(prefix="helios-rehearsal-", dir=self.folder) as name:
             folder = Path(name).resolve()
             catalog = lake.lake_in(folder / "lake")
             lake.declare(self.spark, catalog)
-            run, plan = RehearsalRun(), lake.rehearsed(self.plan, catalog, folder / "checkpoint")
+            run, plan = RehearsalRun(), lake.rehearsal_plan(self.plan, catalog, folder / "checkpoint")
             with lake.errors_by_real_names(self.plan, plan):
                 query = PipelineQuery(plan, self.spark, run, plan.checkpoint)
                 copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
@@ -166,7 +166,7 @@ class Attempt:
                         fix=TEST_INSTEAD,
                     )
                 job, result = self._job(query, run, df, folder)
-                sources = Sources(query.plan, self.spark, query.sources)
+                sources = PastSources(query.plan, self.spark, query.sources)
                 try:
                     sources.resume(self.commits, self.reruns)
                     self._run(job, sources, run, result)
@@ -181,7 +181,7 @@ class Attempt:
     def _job(self, query: PipelineQuery, run: RehearsalRun, df: DataFrame, folder: Path) -> tuple[Job, AttemptResult]:
         plan, spark = query.plan, self.spark
         real = tables.load_table(spark, self.plan.write.table)
-        assert real is not None  # it has commits
+        assert real is not None  # the target has commits
         base = self.commits[self.first].parent if not self.appends else None
         name = plan.write.table
         table = lake.clone(spark, real, name, folder, base)
@@ -205,7 +205,8 @@ class Attempt:
         sink.ledger = ledger
         job = Job(
             plan=plan, spark=spark, run=run, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
-            schema=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
+            schema=df.schema, sink=sink, last_planned=-1,
+            repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
         )  # fmt: skip
         return job, AttemptResult(plan=plan, real=real, table=table, columns=columns)
 
@@ -225,7 +226,7 @@ class Attempt:
         return frozenset(name.lower() for name in stored.names)
 
     def _restore_upsert_state(self, real: JavaTable, context: SinkContext) -> None:
-        """Restores for the rehearsal the keys that the pipeline remembered before the first commit.
+        """Gives the rehearsal the keys that the pipeline remembered before the first commit.
 
         Raises:
             InputError: These keys are no longer known.
@@ -259,13 +260,13 @@ class Attempt:
 
     # the batches
 
-    def _run(self, job: Job, sources: Sources, run: RehearsalRun, result: AttemptResult) -> None:
+    def _run(self, job: Job, sources: PastSources, run: RehearsalRun, result: AttemptResult) -> None:
         number = rows = 0
         result.base = _head(result.table)
         for index, reruns in _by_commit(self.reruns, self.first):
             # Batches after the last commit wrote nothing, and have no commit.
             commit = self.commits[index] if index < len(self.commits) else None
-            if rows >= self.most:
+            if rows >= self.max_rows:
                 result.first_left_out = index
                 return
             before, run.rejected_rows = _head(result.table), 0
@@ -274,9 +275,9 @@ class Attempt:
                     rows += self._batch(job, sources, number, rerun, result)
                     result.numbers.setdefault(index, []).append(number)
                     number += 1
-            except Unread as problem:
+            except UnreadableInput as problem:
                 if not self.appends:
-                    raise CannotRead(index, str(problem)) from problem
+                    raise UnreadableCommit(index, str(problem)) from problem
                 result.unread[index] = str(problem)
             except Exception as error:
                 user_facing_error = user_error(error, self.plan)
@@ -286,14 +287,14 @@ class Attempt:
                 if not self.appends:
                     result.first_left_out = index + 1
                     return
-            number += 1  # if a batch has failed, it has used this number
+            number += 1  # if a batch has failed, the failed batch has used this number
             rows += commit.rows if commit is not None else 0
             result.rejected[index] = run.rejected_rows
             result.rows.setdefault(index, 0)
             if result.is_complete(index):
-                result.index_of |= dict.fromkeys(_since(result.table, before), index)
+                result.index_of |= dict.fromkeys(_snapshots_after(result.table, before), index)
 
-    def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, result: AttemptResult) -> int:
+    def _batch(self, job: Job, sources: PastSources, number: int, rerun: Rerun, result: AttemptResult) -> int:
         """Runs a batch, and returns how many rows it wrote."""
         past = self.commits[rerun.owner] if rerun.owner < len(self.commits) else None
         batch, pins = sources.batch(number, rerun), sources.pins(rerun, past)
@@ -305,7 +306,7 @@ class Attempt:
             with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
                 commit = run_batch(job, batch, tick)
         except Exception:
-            sources.probe(batch)  # raises `Unread` if the cause is missing input, and not the script
+            sources.probe(batch)  # raises `UnreadableInput` if the cause is missing input, and not the script
             raise
         rows = commit.rows if commit is not None else 0
         result.rows[rerun.owner] = result.rows.get(rerun.owner, 0) + rows
@@ -328,7 +329,7 @@ def _head(table: JavaTable) -> int | None:
     return int(newest.snapshotId()) if newest is not None else None
 
 
-def _since(table: JavaTable, before: int | None) -> Iterator[int]:
+def _snapshots_after(table: JavaTable, before: int | None) -> Iterator[int]:
     """The snapshots after `before`, newest first."""
     snapshot_id = _head(table)
     while snapshot_id is not None and snapshot_id != before:
@@ -339,7 +340,7 @@ def _since(table: JavaTable, before: int | None) -> Iterator[int]:
 
 
 def rejected_by_step(result: AttemptResult, spark: SparkSession) -> Mapping[str, int]:
-    """The number of rows that the rehearsal quarantined, by step or else reason; empty without a quarantine."""
+    """The number of rows that the rehearsal quarantined, by step, or else by reason; empty without a quarantine."""
     name = result.plan.write.quarantine
     if name is None or tables.load_table(spark, name) is None:
         return {}

@@ -37,9 +37,9 @@ TOUCHED_BY, TOUCHED_KEY = "__helios_of", "__helios_touched"
 ALL = -1
 """The value of `COMMIT` for the sum over all commits."""
 UNORDERED = re.compile(r"\bmap<|\bvariant\b")
-"""A type, as text, by which Spark cannot group rows: a map or a variant at any depth."""
+"""Matches the text of a type by which Spark cannot group rows: a map or a variant at any depth."""
 DIGITS = {DoubleType: 12, FloatType: 6}
-"""The significant digits that are compared of floating-point numbers, since sums depend on the order of rows."""
+"""The significant digits of floating-point numbers that are compared, since sums depend on the order of rows."""
 JSON_OPTIONS = {**JSON_TIMES, "ignoreNullFields": "false"}
 
 
@@ -65,14 +65,14 @@ class Differences:
     """How the changes of two tables differ.
 
     Attributes:
-        each: The counts of each commit with differences, by its index.
+        by_commit: The counts of each commit with differences, by the commit's index.
         total: The counts after all commits.
         added: A sample of the rows that only the second table has.
         missing: A sample of the rows that only the first table has.
         changed: A sample of the rows with other values, each as a pair: in the first table and in the second.
     """
 
-    each: Mapping[int, Counts]
+    by_commit: Mapping[int, Counts]
     total: Counts
     added: Sequence[Values]
     missing: Sequence[Values]
@@ -105,11 +105,11 @@ def compare(
         if delta is None:
             return Differences({}, Counts(), (), (), ())
         after = delta if appends else _after_each(delta, fields)
-        each = dict(_counted(after, fields, paired=bool(keys)))
+        by_commit = dict(_counted(after, fields, paired=bool(keys)))
         overall = net(delta.withColumn(COMMIT, F.lit(ALL)), fields, (COMMIT, KEY), SIGN)
         total = dict(_counted(overall, fields, paired=bool(keys))).get(ALL, Counts())
         added, missing, changed = _samples(overall, fields, samples, paired=bool(keys))
-        return Differences(each, total, added, missing, changed)
+        return Differences(by_commit, total, added, missing, changed)
 
 
 def _signed(
@@ -121,8 +121,8 @@ def _signed(
     """
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
-    # Without row lineage, `read_changes` needs keys for merge-on-read changes. The keys only pair the old
-    # and the new image of a row. Here each image counts alone, so any columns do.
+    # Without row lineage, `read_changes` needs keys for merge-on-read changes, to pair the old and the new image of a
+    # row. Here each image counts alone, so any columns can be the keys.
     pairing = tuple(keys) or tuple(field.name for field in own if not UNORDERED.search(field.dataType.simpleString()))
     if side.to is None or not side.commit_of:
         return None
@@ -177,7 +177,7 @@ def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:
 def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> DataFrame:
     """One row for each commit and key, with its differing rows, their number on each side, and `IS_PAIR`.
 
-    If `paired`, `IS_PAIR` is true if each side has one row: then they count as one changed row.
+    If `paired`, `IS_PAIR` is true where each side has one row: the two rows count as one changed row.
     """
     values = F.struct(F.col(SIGN), *(F.col(quoted(field.name)) for field in fields))
     sides = rows.groupBy(COMMIT, KEY).agg(

@@ -29,12 +29,12 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.session.session import declare_catalog
 
 NAME = "helios.rehearsal"
-"""The pipeline's name during its rehearsal. It differs from the real name, so that the rehearsal does not take the
-ledger records and stamped snapshots of the real pipeline for its own."""
+"""The pipeline's name during its rehearsal. It is not the real name: otherwise, the rehearsal would take the ledger
+records and stamped snapshots of the real pipeline for its own."""
 PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 """Properties that would place files outside of the lake."""
 FOREVER = 1e12
-"""The seconds for which a rehearsal remembers deletes. They had not expired when the commits were made."""
+"""The seconds for which a rehearsal remembers deletes, since no delete had expired when the commits were made."""
 
 Metadata: TypeAlias = "dict[str, Any]"
 """The metadata file of a table, as JSON values."""
@@ -45,9 +45,9 @@ def lake_in(folder: Path) -> Catalog:
     return Catalog.local(f"rehearsal_{secrets.token_hex(4)}", path=folder)
 
 
-def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
+def rehearsal_plan(plan: Plan, lake: Catalog, folder: Path) -> Plan:
     """A copy of a plan: it has the same sources and steps, but writes into a lake, with its checkpoint in `folder`."""
-    sink, table, rejected = plan.write.iceberg, plan.write.table, plan.write.quarantine
+    sink, table, quarantine = plan.write.iceberg, plan.write.table, plan.write.quarantine
     mode = replace(sink.mode, tombstones=FOREVER) if sink.mode.upsert is not None else sink.mode  # type: ignore[call-arg]
     lake_sink = replace(
         sink, catalog=lake, mode=mode, branch_name=None, audits=(), publishes=False, checkpoint_location=None,
@@ -57,7 +57,7 @@ def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
         plan.write,
         table=TableName(lake, table.namespace, table.table),
         sink=lake_sink,
-        quarantine=TableName(lake, ("helios_rejected",), rejected.table) if rejected is not None else None,
+        quarantine=TableName(lake, ("helios_rejected",), quarantine.table) if quarantine is not None else None,
         pipelines=(NAME, *plan.write.pipelines),
     )
     return replace(
@@ -100,7 +100,7 @@ def declare(spark: SparkSession, lake: Catalog) -> None:
 
 
 def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, base: int | None) -> JavaTable:
-    """Registers a table in the lake that starts at a snapshot of another table and shares its files.
+    """Registers a table in the lake that starts at a snapshot of another table and shares that table's files.
 
     Args:
         real: The other table, which is only read.
@@ -130,7 +130,7 @@ def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, b
 
 
 def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
-    """The metadata of a new table whose history is that of one snapshot of another table.
+    """The metadata of a new table whose history is that of another table up to a snapshot.
 
     Args:
         base: The snapshot; None for a new table without rows.

@@ -18,7 +18,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.rehearse.again import newly_joined, offset_log
-from helios.spark.rehearse.attempt import Attempt, AttemptResult, CannotRead, rejected_by_step
+from helios.spark.rehearse.attempt import Attempt, AttemptResult, UnreadableCommit, rejected_by_step
 from helios.spark.rehearse.compare import Differences, Side, compare
 from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
 from helios.spark.sinks.stored_records import known_records
@@ -39,8 +39,8 @@ class Rehearsal:
         history: All batches of the pipeline in its target.
         commits: The commits to rehearse, oldest first.
         keys: The columns that pair rows, if the mode has no keys of its own.
-        most: The limit of rows that are written and compared; the commit that reaches it is the last.
-        some: How many rows of each kind the result shows.
+        most: The limit of rows that are written and compared; the commit that reaches the limit is the last one.
+        samples: How many rows of each kind the result shows.
         folder: The folder for temporary files; None for the system's temporary folder.
         unread: The reason why batches cannot be read again, by the index of their commit.
     """
@@ -51,7 +51,7 @@ class Rehearsal:
     commits: Sequence[CommittedBatch]
     keys: Sequence[str] = ()
     most: int = 1_000_000
-    some: int = 10
+    samples: int = 10
     folder: Path | None = None
     unread: dict[int, str] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class Rehearsal:
                     if all(index in unread for index in range(len(self.commits))):
                         raise self._nothing_readable(unread)
                     return self._report(attempt, result)
-            except CannotRead as problem:
+            except UnreadableCommit as problem:
                 self.unread[problem.index] = problem.why
                 if problem.index >= len(self.commits):  # batches after the last commit
                     batches = [rerun for rerun in batches if rerun.owner < len(self.commits)]
@@ -89,7 +89,7 @@ class Rehearsal:
             commits=self.commits,
             reruns=batches,
             first=first,
-            most=self.most,
+            max_rows=self.most,
             folder=self.folder,
         )
 
@@ -104,7 +104,7 @@ class Rehearsal:
     def _first_readable(self, first: int, batches: Sequence[Rerun]) -> int:
         """The index of the commit at which the rehearsal starts.
 
-        If the mode only adds rows, at least one commit from there on must be readable. Otherwise all of them must be.
+        If the mode only adds rows, at least one commit from there on must be readable; otherwise, all of them.
         """
         readable = {rerun.owner for rerun in batches} - self.unread.keys()
         appends = self._attempt(first, batches).appends
@@ -131,19 +131,19 @@ class Rehearsal:
     def _report(self, attempt: Attempt, result: AttemptResult) -> Rehearsed:
         columns, lines = self._columns(result)
         keys = self._keys(columns)
-        rehearsed = [index for index in range(len(self.commits)) if result.is_complete(index)]
-        index_of = {snapshot: index for index in rehearsed for snapshot in self.commits[index].snapshots}
+        complete = [index for index in range(len(self.commits)) if result.is_complete(index)]
+        index_of = {snapshot: index for index in complete for snapshot in self.commits[index].snapshots}
         real = Side(
             self.plan.write.table,
             result.real,
-            self.commits[rehearsed[0]].parent if rehearsed else None,
-            self.commits[rehearsed[-1]].snapshots[-1] if rehearsed else None,
+            self.commits[complete[0]].parent if complete else None,
+            self.commits[complete[-1]].snapshots[-1] if complete else None,
             index_of,
         )
-        rehearsed_side = Side(result.plan.write.table, result.table, result.base, _newest(result), result.index_of)
+        rehearsed = Side(result.plan.write.table, result.table, result.base, _newest(result), result.index_of)
         with scan_task_scope():
             compared = compare(
-                self.spark, real, rehearsed_side, columns, keys, appends=attempt.appends, samples=self.some
+                self.spark, real, rehearsed, columns, keys, appends=attempt.appends, samples=self.samples
             )
         return Rehearsed(
             pipeline=self.plan.pipeline,
@@ -153,7 +153,7 @@ class Rehearsal:
             commits=tuple(self._commits(attempt, result, compared)),
             differs=compared.total,
             columns=tuple(lines),
-            rejects=tuple(self._rejects(result, rehearsed)),
+            rejects=tuple(self._rejects(result, complete)),
             added=compared.added,
             missing=compared.missing,
             changed=compared.changed,
@@ -206,7 +206,7 @@ class Rehearsal:
                 batch=commit.batch,
                 before=commit.rows,
                 now=result.rows.get(index, 0),
-                differs=compared.each.get(index, Counts()),
+                differs=compared.by_commit.get(index, Counts()),
                 unread=unread,
                 failed=result.failed.get(index, ""),
             )
@@ -218,7 +218,7 @@ class Rehearsal:
                 committed=None,
                 batch=None,
                 now=result.rows.get(after, 0),
-                differs=compared.each.get(after, Counts()),
+                differs=compared.by_commit.get(after, Counts()),
                 unread=unread,
                 failed=result.failed.get(after, ""),
             )
@@ -240,7 +240,7 @@ class Rehearsal:
             yield Rejects(step="dropped", before=None, now=dropped)
 
     def _rejected_before(self, rehearsed: Sequence[int]) -> Mapping[str, int] | None:
-        """The number of rows that the quarantine has of these commits, by expectation; None if unknown."""
+        """The number of rows of these commits in the quarantine, by expectation; None if unknown."""
         name = self.plan.write.quarantine
         # The quarantine of a batch pipeline numbers its batches separately.
         if name is None or not self.plan.streaming or self._replays():
@@ -258,12 +258,12 @@ class Rehearsal:
         return counts
 
     def _rejected_by(self, index: int, batch: int, at: float) -> bool:
-        """True if the rows that a batch rejected at a time belong to a commit.
+        """True if rows that a batch rejected at a time belong to the commit of an index.
 
-        The number of the batch alone does not tell, since each checkpoint numbers its batches from 0.
+        The number of the batch is not enough, since each checkpoint numbers its batches from 0.
         """
-        begin = self.history.batches.index(self.commits[0])
-        before = self.history.batches[begin + index - 1] if begin + index else None
+        first = self.history.batches.index(self.commits[0])
+        before = self.history.batches[first + index - 1] if first + index else None
         if before is not None and at <= before.committed.timestamp():
             return False
         if index == len(self.commits):
@@ -316,7 +316,7 @@ def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends:
     if backfills:
         newest = f"snapshot {backfills[-1].snapshot}" + (" and earlier ones" if len(backfills) > 1 else "")
         effect = (
-            "the rows that each commit added are compared, and not those that replaced them"
+            "the rows that each commit added are compared, and not the rows of the backfill"
             if appends
             else "what it changed is left out, and batches that changed the same rows may differ"
         )
@@ -328,7 +328,7 @@ def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends:
         )
     elif writers:
         count = len(relevant) - len(backfills)
-        commits = "1 commit since is" if count == 1 else f"{count} commits since are"
+        commits = "1 later commit is" if count == 1 else f"{count} later commits are"
         yield (
             f"{commits} of others ({', '.join(writers)}): what they changed is left out, and batches "
             "that changed the same rows may differ"

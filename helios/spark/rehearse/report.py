@@ -18,7 +18,7 @@ class Counts:
     Attributes:
         added: Rows that only the current script produces.
         missing: Rows that the current script no longer produces.
-        changed: Rows that it produces with the same key and other values.
+        changed: Rows that the current script produces with the same key and other values.
     """
 
     added: int = 0
@@ -50,12 +50,12 @@ class RehearsedCommit:
 
     Attributes:
         snapshot: The commit's last snapshot; None for batches after the last commit, which wrote nothing.
-        committed: Its time; None without a commit.
-        batch: The number of its batch; None without a commit.
-        before: The number of rows that it added and removed.
+        committed: The commit's time; None without a commit.
+        batch: The number of the commit's batch; None without a commit.
+        before: The number of rows that the commit added and removed.
         now: How many rows the rehearsal wrote.
-        unread: The reason why it was not rehearsed; empty if it was.
-        failed: The error of the current script on its input; empty if there is none.
+        unread: The reason why the commit was not rehearsed; empty if it was.
+        failed: The error of the current script on the commit's input; empty if there is none.
     """
 
     snapshot: int | None
@@ -79,7 +79,7 @@ class Rehearsed:
         columns: The added and dropped columns, and those with another type, such as `+ total double`.
         rejects: The rejected rows of each expectation.
         added: A sample of the rows that only the current script produces.
-        missing: A sample of the rows that it no longer produces.
+        missing: A sample of the rows that the current script no longer produces.
         changed: A sample of the rows with other values, each as a pair: before and now.
         steps: How the plan differs from that of the last commit, each new step with its line in the script.
         notes: Notes on what was not compared or cannot be repeated.

@@ -44,7 +44,7 @@ class ReplayChecks:
         guard = context.guard(self._quarantine, write.quarantine, rollback_fix=rollback_fix, replay_fix=REPLAY_FIX)
         ledger = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
         record = ledger.load()
-        # The record of a former checkpoint does not count: the new checkpoint has accepted a rollback before its start.
+        # The record of a former checkpoint does not count: rollbacks before the new checkpoint were accepted.
         ledger.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
             target_ledger = context.ledger(self._target, write.sink.branch_name, write.table)
@@ -56,7 +56,7 @@ class ReplayChecks:
         A replay does not count if its quarantine is gone and another table has the same name.
 
         Raises:
-            InputError: The script now names another quarantine than the one that the replay took its rows from.
+            InputError: The script now names another quarantine than that from which the replay took its rows.
         """
         if state is None:
             return None
@@ -70,7 +70,7 @@ class ReplayChecks:
                 f"a replay of {plan.pipeline} from {former['source']} died before its end, and .quarantine() now names "
                 f"{current.text}; nothing was replayed.",
                 where=plan.declared.sink.origin,
-                fix=f"put .quarantine() back to {former['source']} and replay; then give it the other name.",
+                fix=f"put .quarantine() back to {former['source']} and replay; then name {current.text} again.",
             )
         pipeline = plan.pipeline + REPLAY
         if state.pipeline == pipeline or plan.write.sink.many_tables:

@@ -16,7 +16,7 @@ from helios.table.quarantine import DiscardedBatch
 
 
 def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, record: Record) -> None:
-    """Tags the batch's snapshot, removes its branch and writes the pipeline's record, in one commit.
+    """Tags the batch's snapshot, removes the audit branch and writes the pipeline's record, in one commit.
 
     Args:
         record: The pipeline's record, in which the batch counts as discarded.

@@ -27,7 +27,7 @@ class State:
 
     Attributes:
         pipeline: The name under which the replay commits, `<pipeline>.replay`.
-        position: Its source position, which names the snapshot of the quarantine that it reads.
+        position: The replay's source position, which names the snapshot of the quarantine that is read.
         steps: The fingerprint of the pipeline's steps.
         stayed: The number of rows that fail in the same step again, and stay in the quarantine.
     """
@@ -64,13 +64,13 @@ class Notes:
     def begin(self, state: State) -> None:
         self._files.write("state.json", json.dumps(asdict(state)))
 
-    def take(self, rows: DataFrame) -> None:
+    def store_taken(self, rows: DataFrame) -> None:
         self._write("taken", rows.select(*NAMES))
 
     def taken(self) -> DataFrame:
         return self._read("taken", COLUMNS)
 
-    def reject(self, rows: DataFrame) -> None:
+    def store_rejected(self, rows: DataFrame) -> None:
         self._write("rejected", rows)
 
     def rejected(self) -> DataFrame:

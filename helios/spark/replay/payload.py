@@ -62,7 +62,7 @@ class Payloads:
         """The index of the step that rejected rows, by its text in the quarantine.
 
         An empty text means that the sink rejected the rows; the index is then the number of steps. An expectation is
-        found by its text. If its conditions have changed, it is found by the name of one of them, or as the only
+        found by its text. If its conditions have changed, it is found by the name of a condition, or as the only
         expectation with a quarantine.
 
         Raises:
@@ -92,21 +92,21 @@ class Payloads:
         else:
             known = near_miss(text, [step.text() for _, step in expected])
             why = f"is not in the script any more. {known}"
-            fix = "put it back, with the names of its conditions; the conditions themselves may differ."
+            fix = "put the step back, with the names of its conditions; the conditions themselves may differ."
         raise InputError(
             f"rows of {self.plan.pipeline} were rejected by {text}, which {why}", where=self.plan.origin, fix=fix
         )
 
     def _refuse_later_steps(self, text: str, index: int) -> None:
-        """Refuses a replay if a later step needs other rows: its result over the replayed rows alone would be wrong."""
+        """Refuses a replay if a later step combines rows: over the replayed rows alone, its result would be wrong."""
         for step in self.steps[index + 1 :]:
             combines = step.traits.combines
             adds_rows = isinstance(step, Join) and step.how in ("right", "full")
             if not combines and not adds_rows:
                 continue
-            why = "combines rows" if combines else "also gives rows of its other side"
+            why = "combines rows" if combines else "also returns rows of its other side"
             raise InputError(
-                f"rows that {text} rejected cannot be replayed: after it {step.text()} {why}.",
+                f"rows that {text} rejected cannot be replayed: after that step, {step.text()} {why}.",
                 where=step.origin,
                 fix=f"split the pipeline there: write the rows that pass {text} to a table first.",
             )
@@ -117,8 +117,8 @@ class Payloads:
         """The quarantined rows that now pass the step that rejected them."""
         return self._by_step(rows, self._passing)
 
-    def through(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Applies the later steps to rows of `passing`; returns the rows for the target, and those that fail now."""
+    def apply_later_steps(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Applies the later steps to rows of `passing`; returns the rows for the target, and the rows that now fail."""
         failed: list[DataFrame] = []
 
         def remaining_steps(part: DataFrame, index: int) -> DataFrame:
@@ -173,11 +173,11 @@ class Payloads:
         where = self.steps[index].text() if index < len(self.steps) else "the sink"
         if removed or new:
             why = f"they have {removed[0]!r}, which the stream lacks" if removed else f"they lack {new[0]!r}"
-            after = ", and change the columns after it" if index < len(self.steps) else ""
+            after = ", and change the columns in later steps" if index < len(self.steps) else ""
             raise InputError(
                 f"rows in {self._quarantine} do not have the columns that reach {where} now: {why}.",
                 where=self.plan.origin,
-                fix=f"keep the steps before it as they were{after}.",
+                fix=f"keep the steps before {where} as they were{after}.",
             )
         unparsable = next((f.name for f in schema.fields if _has_unparsable_map(f.dataType)), None)
         if unparsable is not None:
@@ -189,13 +189,13 @@ class Payloads:
             )
 
     def _reads_from(self, index: int) -> Iterator[int]:
-        """The numbers of the sources that joins and unions read from a step on."""
+        """The numbers of the sources of joins and unions, from a step on."""
         before = [step.other for step in self.steps[:index] if isinstance(step, (Join, Union))]
         first = 1 + sum(len(list(flows(other))) for other in before)
         return iter(range(first, len(self.plan.reads)))
 
     def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
-        """A function that reads the other side of a join or union, from the next of `reads`; no rows if `empty`."""
+        """A function that reads the other side of a join or union, the next of `reads`; without its rows if `empty`."""
 
         def read(flow: Flow) -> DataFrame:
             return apply(current_rows(self._sources, next(reads)), flow.steps, Scope(read))
@@ -213,8 +213,8 @@ class Payloads:
         return read_as_of
 
 
-def unparsed(error: BaseException, plan: Plan) -> RunError | None:
-    """The error for a payload that does not parse, from Spark's error; None for any other error."""
+def parse_error(error: BaseException, plan: Plan) -> RunError | None:
+    """The error to raise if Spark's error says that a payload does not parse; None for any other error."""
     if UNPARSED not in str(error):
         return None
     table = plan.write.quarantine.text if plan.write.quarantine else "the quarantine"
@@ -227,7 +227,7 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
-    """A condition for the rows that the sink rejects because of their key, order or route, and the reason as text."""
+    """The condition for rows that the sink rejects for their key, order or route, and the reason as a column."""
     fails, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
     if mode.traits.keyed:

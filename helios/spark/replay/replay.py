@@ -1,8 +1,8 @@
 """Replays a quarantine: sends its rows through the current steps and into the target.
 
 A replay commits as `<pipeline>.replay`, while it holds the pipeline's lease. It writes two records: one in the target
-with the rows, then one in the quarantine when it removes the rows there. Until both are written, its notes are in the
-checkpoint. The next replay finishes a replay that died: if the target has the rows, only the quarantine is updated.
+with the rows, then one in the quarantine when it removes the rows there. Until both are written, the checkpoint has the
+replay's notes, from which the next replay finishes it: if the target has the rows, only the quarantine is updated.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.checks import ReplayChecks
 from helios.spark.replay.notes import Notes, State
-from helios.spark.replay.payload import Payloads, unparsed
-from helios.spark.replay.routed import Routed
+from helios.spark.replay.payload import Payloads, parse_error
+from helios.spark.replay.routed import ReplayRoutedSink
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.applied_batches import record_applied_batches
@@ -71,8 +71,8 @@ class Replayed:
     resumed: bool = False
 
 
-OF_SOURCES = (".on_bad_row", ".on_bad_file")
-"""The endings of the column `step` for rows and files that a source could not read."""
+SOURCE_SUFFIXES = (".on_bad_row", ".on_bad_file")
+"""The endings of the column `step` if a source, and not a step, rejected the row or file."""
 
 
 class Replay:
@@ -107,7 +107,7 @@ class Replay:
         if plan.path is ReadPath.STATEFUL:
             why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
         elif plan.write.sink.mirrors:
-            why = "its rows are records as Debezium wrote them, of many tables"
+            why = "its rows are Debezium's records of many tables"
         elif mode.traits.erases:
             why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif any(read.source.carries_order for read in plan.reads):
@@ -149,7 +149,7 @@ class Replay:
         except HeliosError:
             raise
         except Exception as error:
-            raise (unparsed(error, self.plan) or user_error(error, self.plan)) from error
+            raise (parse_error(error, self.plan) or user_error(error, self.plan)) from error
 
     def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
         identity = checkpoint.identity()
@@ -185,7 +185,7 @@ class Replay:
             state = self._begin(sink, notes, payloads, new, checks, claimed=state is not None)
             if not notes.started:
                 return self._result(state)
-            self._commit_in(sink, state)  # the commit is validated against the table as of this look-up
+            sink.find(state.batch)  # refreshes the table against which the commit is validated
         elif landed is None and state.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died after it had written some of its tables, and the steps have changed "
@@ -195,8 +195,8 @@ class Replay:
             )
         commit = landed
         if landed is None:
-            good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
-            notes.reject(moved)
+            good, moved = (payloads or Payloads(plan, self.spark)).apply_later_steps(notes.taken())
+            notes.store_rejected(moved)
             with sink.stage(state.batch, Built(good)) as staged:
                 commit = sink.commit(staged)
         self._finish(ledger, state, notes, lease)
@@ -262,7 +262,7 @@ class Replay:
         if (unfinished := checks.unfinished_batch_condition()) is not None:
             self._waiting = rows.where(unfinished).count()
             rows = rows.where(f"NOT ({unfinished})")
-        notes.take(payloads.passing(rows))
+        notes.store_taken(payloads.passing(rows))
         taken = notes.taken().count()
         state = replace(new, stayed=rows.count() - taken)
         if not taken:
@@ -281,12 +281,12 @@ class Replay:
         rows = self.spark.read.option("versionAsOf", snapshot).table(self.quarantine.sql).select(*NAMES)
         rows = rows.where(F.col("pipeline").isin(list(self.plan.write.pipelines)))
         counts: dict[str, int] = dict(rows.groupBy("step").count().collect())
-        texts = sorted(text for text in counts if not text.endswith(OF_SOURCES))
+        texts = sorted(text for text in counts if not text.endswith(SOURCE_SUFFIXES))
         if self.step is None:
-            self._of_sources = sum(count for text, count in counts.items() if text.endswith(OF_SOURCES))
+            self._of_sources = sum(count for text, count in counts.items() if text.endswith(SOURCE_SUFFIXES))
             return rows.where(F.col("step").isin(texts)) if texts else None
         chosen = [text for text in texts if (self.step in text if self.step else not text)]
-        if not chosen and self.step and any(self.step in text for text in counts if text.endswith(OF_SOURCES)):
+        if not chosen and self.step and any(self.step in text for text in counts if text.endswith(SOURCE_SUFFIXES)):
             raise InputError(
                 f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
                 fix="repair them where they come from, so that they are read again; `helios quarantine clear "
@@ -318,7 +318,7 @@ class Replay:
         ledger.claim(claim)
 
     def _finish(self, ledger: Ledger, state: State, notes: Notes, lease: Lease) -> None:
-        """Removes the taken rows from the quarantine and adds the rejected rows, in one commit and only once."""
+        """Removes the taken rows from the quarantine and adds the rows that now fail, in one commit and only once."""
         if ledger.find(state.batch) is not None:
             return
         same_row = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
@@ -351,7 +351,7 @@ class Replay:
     def _sink(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableSink | RoutedSink:
         """The sink of the pipeline's target, under the replay's name."""
         plan = self.plan
-        renamed = replace(
+        replay_plan = replace(
             plan,
             pipeline=ledger.pipeline,
             was=None,
@@ -359,7 +359,7 @@ class Replay:
             write=replace(plan.write, quarantine=None),
         )
         context = SinkContext(
-            plan=renamed,
+            plan=replay_plan,
             spark=self.spark,
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
@@ -367,7 +367,7 @@ class Replay:
             replays=True,
         )
         if plan.write.sink.routing is not None:
-            return Routed(context, lambda sink: self._with_upsert_state(sink, checkpoint))
+            return ReplayRoutedSink(context, lambda sink: self._with_upsert_state(sink, checkpoint))
         table = tables.load_table(self.spark, plan.write.table)
         if table is None:
             raise NotFound(

@@ -14,8 +14,8 @@ from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 
 
-class Routed(RoutedSink):
-    """Routed tables, each with the upsert state of its pipeline."""
+class ReplayRoutedSink(RoutedSink):
+    """The sink of routed tables, in which each table has the upsert state of the pipeline."""
 
     def __init__(self, context: SinkContext, with_upsert_state: Callable[[TableSink], TableSink]) -> None:
         super().__init__(context)

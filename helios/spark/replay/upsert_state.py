@@ -11,8 +11,8 @@ from helios.spark.checkpoint.upsert_state import UpsertState
 class ReplayedUpsertState(UpsertState):
     """The pipeline's upsert state, as a replay reads and extends it.
 
-    A replay reads the state after the pipeline's last batch. The keys that the replay adds take effect when the
-    target has the replay.
+    A replay reads the state after the pipeline's last batch. The keys that the replay adds count once the target has
+    the replay's commit.
 
     Args:
         quarantine: The UUID of the quarantine.

@@ -23,8 +23,8 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         resumes: Whether a new checkpoint continues after the batches in the target.
 
     Raises:
-        LedgerError: A batch was brought back by hand, and this checkpoint would write it again, or the keys of deleted
-            rows as of that batch are gone.
+        LedgerError: A batch was brought back by hand. This checkpoint would write it again, or the keys of deleted rows
+            as of that batch are gone.
     """
     plan, branch, properties = context.plan, context.plan.write.sink.branch_name, table.properties()
     keys = (LEDGER + name for name in plan.write.pipelines)
@@ -38,18 +38,18 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
         return  # another driver owns the table: the ledger refuses this one later
-    known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
-    if known != record:
-        if known.keys != record.keys and not upsert_state(context, known).has_keys:
+    updated = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
+    if updated != record:
+        if updated.keys != record.keys and not upsert_state(context, updated).has_keys:
             raise LedgerError(
-                f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
+                f"{table.name()} holds batch {updated.batch} of {plan.pipeline}, which was brought back by hand, and "
                 "the keys of deleted rows as of that batch are not stored any more: a late row could restore a deleted "
                 "one; nothing was written.",
                 where=plan.declared.sink.origin,
                 fix="roll the table back to the snapshot before that batch, or refill it with `helios run "
                 "--full-refresh`.",
             )
-        ledger.claim(known)
-        record = known
+        ledger.claim(updated)
+        record = updated
     if record.aside and plan.write.mode.upsert is not None:
         upsert_state(context, record).forget(record.batch)  # the batch was discarded: main has none of its rows

@@ -28,7 +28,7 @@ class Outage:
         return self._since is not None
 
     def pause(self, replicas: int = 1) -> float | None:
-        """The seconds to wait after a failed attempt; None if a round has ended after the limit.
+        """The seconds to wait after a failed attempt; None if the limit was reached before the end of a round.
 
         A round tries all replicas, and a pause comes only after a round.
         """
@@ -51,8 +51,8 @@ class Outage:
     def message(self, where: str, reason: str, choice: ReplicaChoice) -> str:
         """The message of the `waiting` event."""
         replica = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
-        since = f"{where} has been away since {self._began_at} ({reason})"
-        return f"{since}; retrying for {self.limit:g} s from then{replica}"
+        outage = f"{where} has been away since {self._began_at} ({reason})"
+        return f"{outage}; retrying for {self.limit:g} s from then{replica}"
 
     def limit_error(self, plan: Plan, where: str, reason: str) -> RunError:
         """The error of a run whose limit is reached."""
@@ -67,7 +67,7 @@ class Outage:
 
 
 def unavailable_service(reason: str, plan: Plan) -> str:
-    """A name for the service that does not answer, by the address in the reason; without one, all that it may be."""
+    """The name of the service whose address the reason contains; without an address, all services that it may be."""
     for catalog in plan.catalogs:
         option = catalog.option("uri") or catalog.option("endpoint") or ()
         addresses = option if isinstance(option, tuple) else (str(option),)

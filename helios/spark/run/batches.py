@@ -50,7 +50,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
             # The rows are committed already, but Spark must run the batch to rebuild its state.
             emitted.write.format("noop").mode("overwrite").save()
         return outcome.commit
-    batch = job.pin(batch, begun=isinstance(outcome, Partial))
+    batch = job.pin(batch, partly_written=isinstance(outcome, Partial))
     while True:
         try:
             rows = job.rows(batch, emitted)
@@ -67,7 +67,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 def _skip_unreadable_file(job: Job, batch: Batch, error: Exception) -> bool:
     """Leaves out the unreadable file that an error names; returns True if the batch can then run again.
 
-    At most the rejected rows of the batch are written so far. They are replaced when the batch runs again.
+    So far, only rejected rows of the batch may be written. They are replaced when the batch runs again.
     """
     path = file_of(error)
     if path is None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from helios.plan.nodes import Plan
 from helios.plan.other_upserts import upsert_terms
 from helios.spark.checkpoint.files import Identity
-from helios.spark.run.quarantines import former_names, with_quarantine
+from helios.spark.run.quarantines import former_quarantines, with_quarantine
 from helios.spark.run.renamed import rename_in_tables
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record, parse
@@ -39,7 +39,7 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
 def write_claim(
     spark: SparkSession, plan: Plan, ledger: Ledger, identity: Identity, claim: Record, *, old: Record | None
 ) -> None:
-    """Makes the claim the record of a new checkpoint; adds to the record of an older one what it lacks.
+    """Stores the claim as the record of a new checkpoint; for an older checkpoint, adds what its record lacks.
 
     Args:
         claim: The record from `first_claim`.
@@ -48,7 +48,7 @@ def write_claim(
     was = plan.was
     unclaimed = identity.pipeline == was or not identity.target_uuid
     if was is not None and unclaimed:
-        rename_in_tables(spark, plan, ledger.table, was, former_names(plan, old))
+        rename_in_tables(spark, plan, ledger.table, was, former_quarantines(plan, old))
     if was is not None and identity.pipeline == was:
         # The property under the former name is read before any stamps of snapshots, which may be older.
         text = ledger.table.properties().get(LEDGER + was)

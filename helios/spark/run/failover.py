@@ -38,7 +38,7 @@ class ReplicaChoice:
         for catalog in replicated:
             freshness.track_replicas(catalog)
         self._index = 0
-        self._stored: Mapping[str, object] = {}
+        self._stored_marks: Mapping[str, object] = {}
         self.plan = _with_replicas(plan, self._combinations[0])
         self.spark = spark
 
@@ -46,16 +46,16 @@ class ReplicaChoice:
         return len(self._combinations)
 
     @property
-    def renews(self) -> bool:
-        """True if a catalog requests tokens: a new session requests new ones."""
+    def requests_tokens(self) -> bool:
+        """True if a catalog requests tokens: a new session then gets new ones."""
         return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
 
-    def next(self) -> None:
+    def switch(self) -> None:
         """Switches to the next replica, in a new session, because Spark caches the catalogs of a session.
 
-        If there is only one, a new session is made for new tokens, or none if the catalogs request no tokens.
+        If there is only one replica, the new session serves to get new tokens. Without tokens, nothing happens.
         """
-        if len(self) == 1 and not self.renews:
+        if len(self) == 1 and not self.requests_tokens:
             return
         self._index = (self._index + 1) % len(self)
         self.plan = _with_replicas(self._plan, self._combinations[self._index])
@@ -68,26 +68,26 @@ class ReplicaChoice:
 
     # freshness marks in the checkpoint
 
-    def recall(self, files: SmallFiles) -> None:
+    def restore_freshness(self, files: SmallFiles) -> None:
         """Restores the freshness marks that earlier processes stored."""
-        fix = "delete it: until a replica has answered once, one that shows less is then not found."
+        fix = "delete it: a replica with old metadata is then not noticed until another replica has answered."
         marks = (files.read_json(SEEN, fix) or {}) if len(self) > 1 else {}
         for catalog in self._combinations[0]:
             freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
-    def keep(self, files: SmallFiles) -> None:
+    def store_freshness(self, files: SmallFiles) -> None:
         """Stores the freshness marks for later processes, if they have changed."""
         if len(self) == 1:
             return
         known = [freshness.FRESHNESS[catalog] for catalog in self._combinations[0]]
         marks = {each.catalog.name: {name: asdict(mark) for name, mark in sorted(each.marks.items())} for each in known}
-        if marks != self._stored:
+        if marks != self._stored_marks:
             files.write(SEEN, json.dumps(marks))
-            self._stored = marks
+            self._stored_marks = marks
 
 
 def _with_replicas(plan: Plan, chosen: Mapping[Catalog, Catalog]) -> Plan:
-    """A plan with each catalog replaced by its replica."""
+    """A plan with each catalog replaced by the chosen replica."""
     if not chosen:
         return plan
 

@@ -27,17 +27,17 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """The recorded first start, at which a refill must start.
+    """The recorded positions of the pipeline's first start, where a refill must start, too.
 
-    None if the declared start leads to it anyway, or if the pipeline has not started yet.
+    None if no source starts at its latest row, or if the pipeline has not started yet.
 
     Args:
         old: The pipeline's record in the target; None if it has no record.
-        checkpoint: Its checkpoint, in which the first start is stored, too.
+        checkpoint: The pipeline's checkpoint, in which the first start is stored, too.
 
     Raises:
         InputError: The pipeline starts at the latest row, and cannot be read from its first start again: the start is
-            not recorded, is that of another table, or has expired.
+            not recorded, was recorded for another table, or has expired.
     """
     followed = [read for read in plan.reads if read.source.streaming]
     latest = next((read for read in followed if read.source.beginning == "latest"), None)
@@ -46,7 +46,7 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
     starts: Starts = (old.start if old is not None else None) or _start_in_checkpoint(checkpoint)
     why = "its first start is not recorded" if old is not None and not starts else ""
     if starts and len(starts) != len(followed):
-        why = "its first start is that of other sources"
+        why = "its first start was recorded for other sources"
     for read, start in zip(followed, starts, strict=False):
         why = why or _unreadable_reason(spark, read, start)
     if why:
@@ -75,7 +75,7 @@ def _unreadable_reason(spark: SparkSession, read: ReadPlan, start: Start) -> str
         return ""
     _kind, position = recognized
     if start.get("uuid") not in (None, str(table.uuid())):
-        return "its first start is that of another table"
+        return "its first start was recorded for another table"
     history = History(table, tables.head(table, read.branch))
     # `expired` is the newest expired snapshot: if it is the start itself, all snapshots after the start are retained.
     kept = position.snapshot is None or any(int(snapshot.snapshotId()) == position.snapshot for snapshot in history)

@@ -52,7 +52,7 @@ def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | No
 
 
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
-    """The identity with the sources' current names; unchanged if one of them is another source than before.
+    """The identity with the sources' current names; unchanged if a source was replaced by another one.
 
     Args:
         sources: The names of the sources that identify the pipeline.
@@ -62,13 +62,13 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
     if len(sources) != len(existing.sources):
         return existing
     same = [
-        old == new or (was is not None and was == uuid)
-        for old, new, was, uuid in zip(existing.sources, sources, known, uuids, strict=True)
+        old == new or (old_uuid is not None and old_uuid == new_uuid)
+        for old, new, old_uuid, new_uuid in zip(existing.sources, sources, known, uuids, strict=True)
     ]
     if not all(same):
         return existing
     names = dict(zip(existing.sources, sources, strict=True))
-    kept = tuple(was if was is not None else uuid for was, uuid in zip(known, uuids, strict=True))
+    kept = tuple(old if old is not None else new for old, new in zip(known, uuids, strict=True))
     state = tuple(names.get(part, part) for part in existing.state)
     return replace(existing, sources=tuple(sources), state=state, uuids=kept)
 
@@ -93,8 +93,8 @@ def refuse_changed(
         )
     if existing.sources != sources:
         raise CheckpointError(
-            f"the checkpoint {location} is of a pipeline that reads {', '.join(existing.sources) or 'nothing'}; it "
-            f"now reads {', '.join(sources) or 'nothing'}.",
+            f"the checkpoint {location} is of a pipeline that reads {', '.join(existing.sources) or 'nothing'}; "
+            f"the pipeline now reads {', '.join(sources) or 'nothing'}.",
             where=plan.origin,
             fix="put the sources back, or give the pipeline a new name and a new target.",
         )

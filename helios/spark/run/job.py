@@ -76,9 +76,9 @@ class Job:
     """A started pipeline, which holds the lease on its checkpoint.
 
     Attributes:
-        sources: Its sources, by their number in the plan.
+        sources: The sources of the pipeline, by their number in the plan.
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.
-        planned: The last batch that an earlier process has planned, and may have written; -1 for none.
+        last_planned: The last batch that an earlier process has planned, and may have written; -1 for none.
         repeat: The batch that `--again` appends a second time; only used by a batch pipeline.
         late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
         beside: The pipelines that `--beside` names, which may have read the same sources up to other positions.
@@ -93,7 +93,7 @@ class Job:
     sources: Mapping[int, Source]
     schema: StructType
     sink: Sink
-    planned: int
+    last_planned: int
     repeat: Repeat
     late: LateRows | None = None
     beside: Collection[str] = ()
@@ -148,7 +148,7 @@ class Job:
         ends = self.checkpoint.offsets(number)
         starts = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
         spans = [self._span(*bounds) for bounds in zip(self.followed.items(), starts, ends, strict=True)]
-        return Batch(number, tuple(spans), pins={}, maybe_written=number <= self.planned)
+        return Batch(number, tuple(spans), pins={}, maybe_written=number <= self.last_planned)
 
     def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
         index, source = numbered
@@ -158,14 +158,14 @@ class Job:
         branch = {"branch": read.branch} if read.branch else {}
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
-    def pin(self, batch: Batch, *, begun: bool = False) -> Batch:
+    def pin(self, batch: Batch, *, partly_written: bool = False) -> Batch:
         """The batch with its pins: the snapshots of the joined tables.
 
-        A repeated batch gets the same pins. But if the snapshot of one has expired, if a joined source without
-        snapshots has changed, or if the script joins another source since, all pins are new.
+        A repeated batch gets the same pins. All pins are new if one of these snapshots has expired, if a joined source
+        without snapshots has changed, or if the script now joins another source.
 
         Args:
-            begun: Whether a part of the batch is written already.
+            partly_written: Whether a part of the batch is written already.
 
         Raises:
             LedgerError: A part of the batch is written, and the pins would be new.
@@ -184,14 +184,14 @@ class Job:
         if pins is not None:
             changed += [source.read_plan.name for key, source in pinned.items() if not _has_pin(source, key, pins)]
             changed += [unpinned[key].read_plan.name for key, state in states.items() if pins.get(key, state) != state]
-        if changed and begun:
+        if changed and partly_written:
             raise LedgerError(
                 f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed, or "
                 "its snapshot has expired, or the script did not join it before: the rest would be joined with another "
                 "state. Nothing more was written.",
                 where=self.plan.origin,
-                fix="put a former join back; or roll back the tables that have the batch, or refill them with "
-                "`helios run --full-refresh`. Keep snapshots of joined tables longer than the pipeline may be down.",
+                fix="restore the former join, if it was changed; roll back the tables that have the batch; or refill "
+                "them: `helios run --full-refresh`. Keep joined tables' snapshots longer than a pipeline is down.",
             )
         if changed:
             self.sink.reopen(batch)  # rows that were rejected with the former state are replaced
@@ -208,11 +208,11 @@ class Job:
     # the rows of a batch
 
     def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
-        """The rows of a batch after all steps; None if it adds none.
+        """The rows of a batch after all steps; None if the batch adds no rows.
 
         Args:
             emitted: The DataFrame that Spark's stream emits; None for a bounded pipeline. For a stateful pipeline, it
-                has the rows after all steps. Otherwise only its session is used, which is that of the batch.
+                has the rows after all steps. Otherwise only its session is used: the session of the batch.
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._has_analyzed_columns(native):
@@ -221,7 +221,7 @@ class Job:
         return self._rows(batch, emitted, native)
 
     def _has_analyzed_columns(self, native: NativeBatch) -> bool:
-        """True if Spark need not build the batch: it appends rows with the columns that Spark analyzed at the start."""
+        """True if Spark need not build the batch, as its rows are appended with the columns analyzed at the start."""
         [source] = self.sources.values()
         appends_rows = native.files.size > 0 and not self.plan.write.mode.traits.keyed
         return appends_rows and native.files.columns == source.stream_columns
@@ -258,7 +258,7 @@ class Job:
         return Built(emitted, rejected=self._late_rows(emitted.sparkSession, batch))
 
     def _late_rows(self, spark: SparkSession, batch: Batch) -> list[DataFrame]:
-        """The rows of a batch that the watermark drops, for the quarantine: its span is read a second time."""
+        """The rows of a batch that the watermark drops, for the quarantine. They are read a second time."""
         rule = late_rule(self.plan.stream)
         if rule is None or self.late is None:
             return []
@@ -271,23 +271,23 @@ class Job:
     def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
         """The rows after all steps, over the rows that the followed sources have in the batch's spans."""
         spans = dict(zip(self.followed, batch.spans, strict=True))
-        parts = {
+        rows_by_source = {
             index: self.sources[index].read(spark, span, positioned=self._positioned) for index, span in spans.items()
         }
-        if all(part is None for part in parts.values()):
+        if all(rows is None for rows in rows_by_source.values()):
             return None
         if self.plan.view is not None:
-            [part] = parts.values()
+            [rows] = rows_by_source.values()
             [entry] = recorded(batch.position)
             assert entry.position is not None
             snapshot = entry.position.snapshot
-            return materialized_view.recomputed(spark, self.plan, self.plan.view, _not_none(part), snapshot)
+            return materialized_view.recomputed(spark, self.plan, self.plan.view, _not_none(rows), snapshot)
 
         def rows_of(index: int, read: ReadPlan) -> DataFrame:
-            if index not in parts:
+            if index not in rows_by_source:
                 return self._joined_rows(spark, index, batch)
-            part = parts[index]
-            return part if part is not None else self.sources[index].empty(spark)
+            rows = rows_by_source[index]
+            return rows if rows is not None else self.sources[index].empty(spark)
 
         return build(self.plan, rows_of, self._pasts(spark, batch))
 
@@ -297,7 +297,7 @@ class Job:
         return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
 
     def _pasts(self, spark: SparkSession, batch: Batch) -> Callable[[int], Past | None]:
-        """The earlier states of joined sources, up to their pins."""
+        """A function that returns the earlier states of a joined source, up to its pin."""
         return lambda index: past_of(spark, self.sources[index], (batch.pins or {}).get(str(index)))
 
     @property
@@ -307,7 +307,7 @@ class Job:
         return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
     def set_aside(self, path: str) -> bool:
-        """Makes the source of an unreadable file skip it; False if no source does."""
+        """Makes the source of an unreadable file skip the file; False if no source does."""
         return any(source.set_aside(path) for source in self.sources.values())
 
     # after a batch
@@ -334,7 +334,7 @@ class Job:
 
 
 def _has_pin(source: Source, key: str, pins: Mapping[str, int | str | None]) -> bool:
-    """True if the pins have one of this source; the script may have had another source at this number."""
+    """True if the pins have a pin of this very source: the script may have had another source at this number."""
     if key not in pins:
         return False
     pin, name = pins[key], source.read_plan.name
@@ -343,5 +343,5 @@ def _has_pin(source: Source, key: str, pins: Mapping[str, int | str | None]) -> 
 
 
 def _not_none(rows: T | None) -> T:
-    assert rows is not None  # the current state of a source has a DataFrame, also without rows
+    assert rows is not None  # the current state of a source has a DataFrame, even without rows
     return rows

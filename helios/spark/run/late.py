@@ -32,12 +32,12 @@ class LateRows:
     def __init__(self, read: Callable[[], int], watermark: Callable[[], int]) -> None:
         self._read = read
         self.watermark = watermark
-        self._staging: int | None = None  # dropped before the first write
-        self._written = 0  # dropped by the last write
+        self._dropped_before: int | None = None  # before the first write; None if nothing is written
+        self._dropped_by_write = 0  # by the last write
 
     def count(self) -> int:
         """The number of dropped rows, once the batch has run."""
-        return self._read() if self._staging is None else self._staging + self._written
+        return self._read() if self._dropped_before is None else self._dropped_before + self._dropped_by_write
 
     def counted(self, staged: Staged) -> Staged:
         """The batch with a `write` that also counts the dropped rows of each attempt."""
@@ -47,9 +47,9 @@ class LateRows:
 
         def counting(transaction: Transaction) -> None:
             before = self._read()
-            self._staging = before if self._staging is None else self._staging
+            self._dropped_before = before if self._dropped_before is None else self._dropped_before
             write(transaction)
-            self._written = self._read() - before
+            self._dropped_by_write = self._read() - before
 
         return replace(staged, write=counting)
 
@@ -61,7 +61,7 @@ def late_rows(query: StreamingQuery) -> int:
 
 
 def late_watermark(query: StreamingQuery) -> int:
-    """The watermark by which the current batch drops rows: that of the previous batch.
+    """The watermark by which the current batch drops rows: the watermark after the previous batch.
 
     Raises:
         RunError: Several operators drop rows.

@@ -22,7 +22,7 @@ def native_batch(
 ) -> NativeBatch | None:
     """The batch for the columnar engine; None if Spark runs it.
 
-    `note` reports why Spark runs a batch of a pipeline whose engine is native.
+    If Spark runs a batch although the plan chose the columnar engine, `note` reports the reason.
 
     Raises:
         InputError: The engine is required, and cannot run the batch.

@@ -65,7 +65,7 @@ def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState)
 def refuse_new_checkpoint(
     plan: Plan, followed: Sequence[ReadPlan], entries: Sequence[Mapping[str, Any]], *, holds_rows: bool
 ) -> None:
-    """Raises `InputError` if followed sources cannot resume at the recorded position, or if it is missing.
+    """Raises `InputError` if followed sources cannot resume at the recorded position, or if no position is recorded.
 
     Args:
         entries: The entries of the recorded position; none if nothing is recorded.
@@ -79,7 +79,7 @@ def refuse_new_checkpoint(
             fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
             "name into a new table.",
         )
-    # Batches of a stateful pipeline, and those that read their sources once, record no position of a reader.
+    # Batches of a stateful pipeline, and batches that read their sources once, record no position of a reader.
     if followed and any("place" not in entry for entry in entries):
         raise InputError(
             f"--new-checkpoint cannot resume {plan.pipeline}: its last batch was stateful, or read its sources once, "
@@ -94,7 +94,7 @@ def refuse_new_checkpoint(
     if entries and followed and other_sources:
         raise InputError(
             f"--new-checkpoint cannot resume {plan.pipeline}: its last batch read "
-            f"{', '.join(entry['source'] for entry in entries)}; it now follows "
+            f"{', '.join(entry['source'] for entry in entries)}; the pipeline now follows "
             f"{', '.join(read.name for read in followed)}.",
             where=plan.origin,
             fix="put the sources back, or run under a new name into a new target.",

@@ -90,7 +90,7 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
         f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a renamed "
         "pipeline, and these are two pipelines; nothing was moved.",
         where=plan.declared.origin,
-        fix=f"give the pipeline that was {was} a name that is free, or leave was= out.",
+        fix=f"if {was} was renamed, give it a name that is free; if not, leave was= out.",
     )
 
 
@@ -134,7 +134,7 @@ def _is_followed(entry: Entry) -> bool:
 
 
 def _position(entry: Entry | None) -> SourcePosition | None:
-    """The position up to which a follower has read; None if its entry has none."""
+    """The position up to which a follower has read; None if the entry has no position."""
     recognized = position_of(entry.get("place")) if entry is not None else None
     if recognized is None:
         return None
@@ -143,7 +143,7 @@ def _position(entry: Entry | None) -> SourcePosition | None:
 
 
 def _same_source(plan: Plan, entry: Entry, batch_entry: Entry) -> bool:
-    """True if a follower's entry and an entry of a batch are of the same source, even if it was renamed."""
+    """True if a follower's entry and an entry of a batch are of the same source, even if the source was renamed."""
     if same_source(entry, batch_entry):
         return True
     reads = [read for read in plan.reads if read.ledger_name == batch_entry["source"]]
@@ -171,7 +171,7 @@ def refuse_upserts_of_others(
         siblings: Plans of the script's other pipelines; None for those that the run does not start.
 
     Raises:
-        InputError: There is such another pipeline.
+        InputError: There is such a pipeline.
     """
     if upsert_terms(plan) is None:
         return
@@ -186,16 +186,16 @@ def _out_of_step(plan: Plan, batch_entry: Entry, other: str, entry: Entry | None
     snapshot = position.snapshot if position is not None else None
     has_whole_snapshot = position is not None and not position.partial
     if entry is None:
-        until = "nothing of it yet"
+        read_so_far = "nothing of it yet"
     elif snapshot is None:
-        until = "what was there when it last looked"
+        read_so_far = "what was there at its last batch"
     else:
-        until = f"it up to snapshot {snapshot}" if has_whole_snapshot else "a part of it so far"
+        read_so_far = f"it up to snapshot {snapshot}" if has_whole_snapshot else "a part of it so far"
     end = batch_entry.get(SNAPSHOT, batch_entry.get("to"))
-    rows = f"those of snapshot {end}" if end is not None else "those that are there now"
+    rows = f"those of snapshot {end}" if end is not None else f"those that {source} has now"
     read_all = f"run {other} until it has read all of {source}"
     if end is not None and snapshot is not None:
-        choices = [f"{read_all}; if the difference is meant, `helios run --beside {other}`"]
+        choices = [f"{read_all}; if the difference is intended, `helios run --beside {other}`"]
         after = batch_entry.get("after")
         if has_whole_snapshot and isinstance(after, int) and after != snapshot:
             choices.insert(0, f"read up to what {other} has read, with .between({after}, {snapshot})")
@@ -204,8 +204,8 @@ def _out_of_step(plan: Plan, batch_entry: Entry, other: str, entry: Entry | None
     else:
         choices = [f"{read_all}, then `helios run --beside {other}`"]
     return InputError(
-        f"pipeline {other} follows {source} into {written}, and has read {until}; {plan.pipeline} replaces rows by "
-        f"{rows}: the rows in between would be duplicated or lost. Nothing was written.",
+        f"pipeline {other} follows {source} into {written}, and has read {read_so_far}; {plan.pipeline} replaces rows "
+        f"by {rows}: the rows in between would be duplicated or lost. Nothing was written.",
         where=plan.declared.sink.origin,
         fix=f"{', or '.join(choices)}.",
     )

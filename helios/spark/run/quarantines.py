@@ -20,7 +20,7 @@ def with_quarantine(plan: Plan, record: Record) -> Record:
     return replace(record, quarantines=(*record.quarantines, name.text))
 
 
-def former_names(plan: Plan, record: Record | None) -> list[TableName]:
+def former_quarantines(plan: Plan, record: Record | None) -> list[TableName]:
     """The quarantines that earlier scripts named, if the current script names their catalogs."""
     current = plan.write.quarantine
     named = [plan.write.table, *([current] if current is not None else []), *(r.table for r in plan.reads if r.table)]
@@ -33,5 +33,5 @@ def former_names(plan: Plan, record: Record | None) -> list[TableName]:
 def quarantines(context: SinkContext, record: Record | None) -> list[QuarantineSink]:
     """The script's quarantine, if it names one, and those that earlier scripts named."""
     current = QuarantineSink.of(context)
-    former = [QuarantineSink(context, name) for name in former_names(context.plan, record)]
+    former = [QuarantineSink(context, name) for name in former_quarantines(context.plan, record)]
     return [*([current] if current is not None else []), *former]

@@ -63,7 +63,7 @@ class PipelineQuery:
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     def _with_source_order(self) -> Plan:
-        """The plan; its upsert takes order and deletes from a source that has them, and keys if none are declared."""
+        """The plan, whose upsert takes order, deletes and undeclared keys from a source that has them."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:
@@ -84,7 +84,7 @@ class PipelineQuery:
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
-            CheckFailed: Spark keeps state for the steps, and they or the sink do not fit a stateful query.
+            CheckFailed: Spark keeps state for the steps, and the steps or the sink do not fit a stateful query.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         self._replace_plan(self._with_source_order())
@@ -169,8 +169,8 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether to append inputs that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of
-                a pipeline that the same run starts, and None for other pipelines.
+            siblings: The pipelines of the script, whose rows may be in the target, too. Each name has its plan
+                if the same run starts it, and None otherwise.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, requested=again)
         context = SinkContext(
@@ -193,14 +193,14 @@ class PipelineQuery:
             sources=self.sources,
             schema=df.schema,
             sink=started.sink,
-            planned=started.planned,
+            last_planned=started.last_planned,
             repeat=repeat,
             beside=beside,
             siblings=alongside(self.plan, siblings.values()),
         )
 
     def _why_not_row_by_row(self) -> str | None:
-        """Why a row after the steps depends on several rows of the inputs; None if it depends on one."""
+        """Why a row after the steps depends on several input rows; None if each row depends on one input row."""
 
         def empty(index: int) -> DataFrame:
             rows = self.sources[index].read(self.spark, None)

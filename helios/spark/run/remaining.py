@@ -17,7 +17,7 @@ GROUP_OPERATORS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 """Spark's operators that keep groups until append mode emits them, as `state-metadata` names them."""
 
 MAX_COUNTED = 1_000_000
-"""The counting of groups stops after this number, because it reads the state."""
+"""Groups are counted only up to this number, because counting reads the state."""
 
 
 def remaining_data(job: Job, query: StreamingQuery) -> list[str]:

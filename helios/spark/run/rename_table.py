@@ -40,7 +40,7 @@ class Renamed:
         table: The former name.
         to: The new name.
         pipelines: The new names of the pipelines that are named after the table.
-        checkpoints: The new locations of their checkpoints that were moved.
+        checkpoints: The new locations of the checkpoints that were moved.
         quarantines: The tables in which their rejected rows have the new name.
     """
 
@@ -58,7 +58,7 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
 
     Args:
         new: The new name, in the same catalog.
-        others: The other tables of the catalog: quarantines among them may have rows of the table's pipelines.
+        others: The other tables of the catalog. Quarantines among them may have rows of the table's pipelines.
 
     Raises:
         InputError: There is no such table, or the new name is taken.
@@ -110,7 +110,7 @@ class _Move:
     Attributes:
         identity: The identity before the move.
         pipeline: The new name of the pipeline.
-        targets: The former and the new name of the target, with its branch, as some files of the checkpoint have it.
+        targets: The former and the new name of the target with its branch, which some files of the checkpoint carry.
         table: The new name of the table.
     """
 
@@ -130,12 +130,12 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        # A script with the former name is refused by this file. Without the file, it would start over.
+        # With this file, a script with the former name is refused. Without the file, that script would start over.
         self.before.write_new_name(self.table)
 
 
 def _planned_move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
-    """The planned move of a pipeline's checkpoint; None if the pipeline has none at the location that its name gives.
+    """The planned move of a pipeline's checkpoint; None if the default location has no checkpoint of the pipeline.
 
     Raises:
         InputError: The new location has a checkpoint already.

@@ -36,12 +36,12 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
     if not isinstance(job.sink, TableSink):
         return
     for source, span in zip(job.followed.values(), batch.spans, strict=False):
-        since, until = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
-        if not isinstance(source, IcebergReader) or since is None or until is None:
+        start, end = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
+        if not isinstance(source, IcebergReader) or start is None or end is None:
             continue
-        if since.begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
+        if start.begins or start.snapshot is None or end.snapshot in (None, start.snapshot):
             continue
-        for name in _replaced_names(source.last_loaded, since.snapshot, until.snapshot):
+        for name in _replaced_names(source.last_loaded, start.snapshot, end.snapshot):
             if job.stateful or job.plan.view is not None:
                 raise _state_error(job, source.read_plan, name)
             path = _path(_name_after_steps(job, name), rows)
@@ -53,8 +53,8 @@ def _name_after_steps(job: Job, name: str) -> str:
     """The name of a source's column or nested field after the steps; a column that a step computes keeps its name."""
     for step in job.plan.declared.stream.steps:
         first, dot, field = name.partition(".")
-        whole = step.name_after(name) or name
-        name = whole if whole != name else (step.name_after(first) or first) + dot + field
+        renamed = step.name_after(name) or name
+        name = renamed if renamed != name else (step.name_after(first) or first) + dot + field
     return name
 
 
@@ -65,10 +65,10 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
     return path if path[0].lower() in names else ()
 
 
-def _replaced_names(table: JavaTable, since: int, until: int) -> Iterator[str]:
+def _replaced_names(table: JavaTable, before: int, after: int) -> Iterator[str]:
     """The names of the columns whose field ids differ between two snapshots."""
-    after = {name.lower(): id for name, id in _columns_at(table, until).items()}
-    yield from (name for name, id in _columns_at(table, since).items() if after.get(name.lower(), id) != id)
+    ids_after = {name.lower(): id for name, id in _columns_at(table, after).items()}
+    yield from (name for name, id in _columns_at(table, before).items() if ids_after.get(name.lower(), id) != id)
 
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
@@ -100,9 +100,9 @@ def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) ->
     return InputError(
         f"{_what_changed(read, name)} {target.text} has values of the former column; nothing was written.",
         where=read.source.origin,
-        fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
-        f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
-        "next run adds the new column. `helios run --full-refresh` refills the target from the current source.",
+        fix=f"keep these values under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
+        f"{quoted(path[-1] + '_before')}, or drop them, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
+        "next run adds the new column. Or refill the target from the current source: `helios run --full-refresh`.",
     )
 
 

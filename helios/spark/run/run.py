@@ -48,8 +48,8 @@ class PipelineRun:
         full_refresh: Whether the run empties the target in one snapshot, and refills it from the start.
         again: Whether the run appends the inputs of a batch pipeline even if they were appended before.
         beside: Pipelines whose rows of the same sources may be in the target, too.
-        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
-            that the same run starts, and None for other pipelines.
+        siblings: The pipelines of the script, whose rows may be in the target, too. Each name has its plan if the
+            same run starts it, and None otherwise.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -72,7 +72,7 @@ class PipelineRun:
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
         self._again = again
-        self._accepted, self._siblings = beside, siblings
+        self._beside, self._siblings = beside, siblings
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = self.rejected_rows = 0
@@ -81,10 +81,10 @@ class PipelineRun:
         self._emit = emit
         self._stop = threading.Event()
         self._batch_lock = threading.Lock()
-        self._choice = ReplicaChoice(plan, spark)
+        self._replica_choice = ReplicaChoice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
         self._served = False  # whether the services have answered since the start
-        self._uncommitted = False  # whether a batch waits for an unavailable service
+        self._postponed = False  # whether the commit of a batch is postponed until a service answers
         self._last_waiting = ""
         self._noted: set[str] = set()
         self._late = self._rejected = 0  # rows of the current batch
@@ -110,8 +110,8 @@ class PipelineRun:
     def active(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def ended(self, timeout: float | None = None) -> bool:
-        """Waits up to `timeout` seconds for the end; returns True if the run has ended."""
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the run's end, at most `timeout` seconds; returns True if the run has ended."""
         if self._thread is not None:
             self._thread.join(timeout)
         return not self.active
@@ -128,7 +128,7 @@ class PipelineRun:
         Raises:
             HeliosError: The run failed.
         """
-        if not self.ended(timeout):
+        if not self.wait(timeout):
             return False
         if self.error is not None:
             raise self.error
@@ -188,7 +188,7 @@ class PipelineRun:
         replanned_error = ""
         while True:
             try:
-                self._start_once(location)
+                self._run_attempt(location)
                 return
             except ReplanNeeded as error:
                 if error.what == replanned_error:  # the same error again: a part of the batch is committed
@@ -200,7 +200,7 @@ class PipelineRun:
                     raise Stopped from error
             except Exception as error:
                 reason = outage_reason(error)
-                if reason is None and self._served and self._choice.renews:
+                if reason is None and self._served and self._replica_choice.requests_tokens:
                     reason = expired_token(error)  # after an outage of the token server; a new session gets a new token
                 if reason is None:
                     raise
@@ -209,13 +209,13 @@ class PipelineRun:
                     self.new_checkpoint = self.full_refresh = False
                 self.state = "away"
                 outage, where = self._outage, unavailable_service(reason, self.plan)
-                pause = outage.pause(len(self._choice))
+                pause = outage.pause(len(self._replica_choice))
                 if pause is None:
-                    if self._uncommitted:
+                    if self._postponed:
                         self._metrics.failed()
                     raise outage.limit_error(self.plan, where, reason) from error
-                self._choice.next()
-                self._report_waiting(pause, outage.message(where, reason, self._choice))
+                self._replica_choice.switch()
+                self._report_waiting(pause, outage.message(where, reason, self._replica_choice))
                 if self._stop.wait(pause):
                     raise Stopped from error
 
@@ -225,8 +225,8 @@ class PipelineRun:
             self._last_waiting = line
             self._event("waiting", seconds=pause, message=line)
 
-    def _start_once(self, location: str) -> None:
-        self.plan, self.spark = self._choice.plan, self._choice.spark
+    def _run_attempt(self, location: str) -> None:
+        self.plan, self.spark = self._replica_choice.plan, self._replica_choice.spark
         wait = partial(self._report_waiting, EXECUTOR_WAIT)
         self._executors = Executors(self.spark, self.plan, location, wait, self._stop.is_set)
         self._executors.verify()
@@ -234,11 +234,11 @@ class PipelineRun:
             raise Stopped
         self._lags.clear()
         query = PipelineQuery(self.plan, self.spark, self, location)
-        self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
-        self._choice.recall(query.checkpoint.files)
+        self._store_freshness = partial(self._replica_choice.store_freshness, query.checkpoint.files)
+        self._replica_choice.restore_freshness(query.checkpoint.files)
         df = query.declare(refills=self.full_refresh)
         options = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
-        job = query.validate(df, beside=self._accepted, siblings=self._siblings, **options)
+        job = query.validate(df, beside=self._beside, siblings=self._siblings, **options)
         try:
             self.state = "running"
             self._event("started")
@@ -250,7 +250,7 @@ class PipelineRun:
     def _services_answered(self) -> None:
         """Notes that the services answer: an outage ends when a batch or a source check has succeeded."""
         seconds = self._outage.end()
-        self._served, self._uncommitted, self._last_waiting = True, False, ""
+        self._served, self._postponed, self._last_waiting = True, False, ""
         if seconds is not None:
             self.state = "running"
             self._event("resumed", seconds=seconds, message=f"reachable again after {seconds:.0f} s")
@@ -267,7 +267,7 @@ class PipelineRun:
     def follow(self, query: StreamingQuery) -> None:
         """Waits for a streaming query, and stops it between batches on request."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):  # short, to notice a stop request soon
-            # A check of the sources has succeeded.
+            # Progress means that a check of the sources has succeeded.
             if (self._outage.ongoing or not self._served) and query.lastProgress is not None:
                 self._services_answered()
             if self._stop.is_set():
@@ -292,7 +292,7 @@ class PipelineRun:
 
     def commit_postponed(self) -> None:
         """Counts a commit that failed because a service is unavailable, and that will be retried."""
-        self._uncommitted = True
+        self._postponed = True
         self._metrics.retried()
 
     def maintained(self, done: Upkeep) -> None:
@@ -307,16 +307,16 @@ class PipelineRun:
             self._event("noted", message=message)
 
     def left(self, texts: Sequence[str]) -> None:
-        """Stores the texts about data that is left for a later run; the last event shows them."""
+        """Stores the texts that name the data that is left for a later run; the last event shows them."""
         self._left = texts
 
     def late(self, rows: int) -> None:
         """Stores the number of rows that a watermark dropped from the current batch; they are counted at its end."""
         self._late = rows
 
-    def _count_late(self, number: int, commit: Commit | None, *, first: bool) -> int:
+    def _count_late(self, number: int, commit: Commit | None, *, first_attempt: bool) -> int:
         """Counts the late rows of a batch once; returns 0 if this or an earlier process has counted them."""
-        if number == self._late_counted or (first and commit is not None and commit.already_committed):
+        if number == self._late_counted or (first_attempt and commit is not None and commit.already_committed):
             return 0
         self._late_counted = number
         self._metrics.records_dropped_late(self._late)
@@ -361,9 +361,9 @@ class PipelineRun:
             began = time.monotonic()
             self._store_freshness()
             self._late = self._rejected = 0
-            first, self._begun = number != self._begun, number
+            is_first, self._begun = number != self._begun, number
             commit = work()
-            kept_out = {"late": self._count_late(number, commit, first=first), "rejected": self._rejected}
+            kept_out = {"late": self._count_late(number, commit, first_attempt=is_first), "rejected": self._rejected}
             self._store_freshness()
             seconds = time.monotonic() - began
         self._services_answered()

@@ -1,4 +1,4 @@
-"""Runs several pipelines in one session, each once the tables that it reads are ready, until all end or are stopped."""
+"""Runs several pipelines in one session, each when the tables that it reads are ready, until all end or are stopped."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from helios.spark.run.run import PipelineRun
 class Runner:
     """Runs pipelines together.
 
-    A pipeline that follows the target of another pipeline starts when this writer runs; with `once`, when the writer
-    has ended. A pipeline that reads the target once starts when the writer has ended, too. But if the writer never
-    ends, the reader starts after the writer's first batch, or when the writer runs if the table existed before.
+    A reader is a pipeline that reads the target of another one, its writer. A reader that follows the target starts
+    when the writer runs; with `once`, when the writer has ended. A reader that reads once starts when the writer has
+    ended. If the writer never ends, the reader waits for one batch, unless the table existed before.
 
     If a pipeline fails, the others continue, unless `fail_fast`. `siblings` are the names of the script's pipelines.
     """
@@ -71,7 +71,7 @@ class Runner:
         if active is None:
             time.sleep(seconds)
         else:
-            active.ended(seconds)
+            active.wait(seconds)
 
     def status(self) -> list[dict[str, Any]]:
         return [run.status() for run in self.runs]
@@ -80,13 +80,13 @@ class Runner:
         return not self._blockers(run) or self._circular(run)
 
     def _blockers(self, run: PipelineRun) -> list[PipelineRun]:
-        """The pipelines that write a source of this one, and have to go on before it starts."""
+        """The writers of a pipeline's sources that keep the pipeline from starting."""
         source_tables = {read.name for read in run.plan.reads if read.table is not None}
         writers = [r for r in self.runs if r is not run and r.plan.write.table.text in source_tables]
         return [writer for writer in writers if not self._table_ready(writer, run)]
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a reader may start: its writer has ended, or runs, and so has emptied a table that it refills.
+        """True if a reader may start: its writer has ended, or runs. A full refresh has then emptied the table already.
 
         A reader that reads once waits for more: for the complete table, or for one batch of a writer without end.
         """
@@ -101,19 +101,19 @@ class Runner:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """True for the first of several waiting pipelines that wait for each other, and for no other pipeline."""
+        """True only for the first of several pipelines that wait for each other."""
         circle = self._waits_for(run)
         return all(r in self._waiting and run in self._waits_for(r) for r in circle) and run is next(
             (r for r in self._waiting if r in circle), None
         )
 
     def _waits_for(self, run: PipelineRun) -> list[PipelineRun]:
-        """The pipelines for which this one waits, directly or through others."""
+        """The pipelines for which a pipeline waits, directly or through others."""
         found: list[PipelineRun] = []
-        beyond = self._blockers(run)
-        while beyond:
-            blocker = beyond.pop()
+        pending = self._blockers(run)
+        while pending:
+            blocker = pending.pop()
             if blocker not in found:
                 found.append(blocker)
-                beyond += self._blockers(blocker) if blocker in self._waiting else []
+                pending += self._blockers(blocker) if blocker in self._waiting else []
         return found

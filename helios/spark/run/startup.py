@@ -40,7 +40,7 @@ from helios.spark.run.other_writers import (
     refuse_two_records,
     refuse_upserts_of_others,
 )
-from helios.spark.run.quarantines import former_names, quarantines
+from helios.spark.run.quarantines import former_quarantines, quarantines
 from helios.spark.run.renamed import move_checkpoint, retarget
 from helios.spark.run.upsert_keys import drop_former, keys_folder_of, take_over, upsert_state
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
@@ -63,12 +63,12 @@ class Started:
     """A validated start.
 
     Attributes:
-        planned: The last batch that an earlier process may have written; -1 for none.
+        last_planned: The last batch that an earlier process may have written; -1 for none.
     """
 
     lease: Lease
     sink: Sink
-    planned: int
+    last_planned: int
 
 
 class StartupValidator:
@@ -80,8 +80,8 @@ class StartupValidator:
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
-        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
-            that the same run starts, and None for other pipelines.
+        siblings: The pipelines of the script, whose rows may be in the target, too. Each name has its plan if the
+            same run starts it, and None otherwise.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.other_sink = OTHERS.get(plan.write.sink.target)  # of many tables or an output; None for one table
+        self.other_sink = OTHERS.get(plan.write.sink.target)  # a sink of many tables, or an output; None for one table
         self.branch = plan.write.sink.branch_name
         self._followed_reads = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._followed_reads)
@@ -121,7 +121,7 @@ class StartupValidator:
 
         Raises:
             CheckpointError: Checkpoint, pipeline and target do not match.
-            InputError: The rows do not fit the target, or it cannot be resumed or refilled.
+            InputError: The rows do not fit the target, or the target cannot be resumed or refilled.
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
@@ -131,7 +131,7 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read all again with --full-refresh.",
             )
-        # A table whose name comes from its rows is opened when the first of them arrives.
+        # If the rows give the name of their table, the table is opened when its first row arrives.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if (
             table is not None
@@ -164,7 +164,7 @@ class StartupValidator:
     # validation
 
     def _check_other_pipelines(self, table: JavaTable | None) -> None:
-        """Rejects upserts that cannot share the table, and notes pipelines of the run that write rows of its source."""
+        """Rejects upserts that cannot share the table; notes pipelines of this run that write rows of its source."""
         needs_record = len(self.siblings) > 1 or self.plan.write.mode.upsert is not None
         record = self._last_record(table) if table is not None and needs_record else None
         if not self.full_refresh:
@@ -178,23 +178,23 @@ class StartupValidator:
 
     def _verified_identity(self, table: JavaTable | None) -> Identity | None:
         """The checkpoint's identity, after checks against pipeline and target; None if a new checkpoint begins."""
-        starts_over = self.new_checkpoint or self.full_refresh
-        existing = self._identity(lenient=starts_over)
+        replaces_checkpoint = self.new_checkpoint or self.full_refresh
+        existing = self._identity(lenient=replaces_checkpoint)
         if existing is not None:
             existing = renamed_with_its_table(self.plan, existing, table)
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
-            if not starts_over:
+            if not replaces_checkpoint:
                 existing = with_renamed_sources(existing, self.sources, self.uuids)
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = retarget(self.context, existing)
-        if existing is not None and not starts_over:
+        if existing is not None and not replaces_checkpoint:
             return existing
         for name, target in self._targets(table) if not self.full_refresh else ():
             record = self._last_record(target)
             if record is None:
                 refuse_same_sources(self.context, name, target, {*self.beside, *self.siblings})
-            elif not starts_over and self.plan.streaming:
+            elif not replaces_checkpoint and self.plan.streaming:
                 refuse_lost(self.plan, name, record)
         return None
 
@@ -239,7 +239,7 @@ class StartupValidator:
             raise
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
-        """The target if it is one table; otherwise the existing tables of a sink of many tables, and its quarantine."""
+        """The target if it is one table; otherwise the existing tables of a sink of many tables, and the quarantine."""
         if table is not None:
             yield self.plan.write.table, table
         if self.other_sink is not None:
@@ -259,7 +259,7 @@ class StartupValidator:
             if table is not None:
                 self._refuse_schema(table, df, moved=False)
             if table is not None and not self.new_checkpoint:
-                # A guard without `landings` notes nothing in a checkpoint.
+                # Without `landings`, the guard writes nothing into a checkpoint.
                 guard = RollbackGuard(table, identity.pipeline, identity.id, lenient=True)
                 ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
@@ -280,10 +280,10 @@ class StartupValidator:
             shape(self.spark, plan, table)
         if existing is None:
             self._reset(lease, identity, old, table)
-            # This comes before the record names the checkpoint: a driver that dies in between resumes with the same id.
+            # The id is stored before the record names it: if this driver dies in between, the next one has the same id.
             self.checkpoint.create(identity)
         self.checkpoint.keep_plan(self.compiled)
-        former, folder = former_names(plan, old), keys_folder_of(self.context, identity.id, old)
+        former, folder = former_quarantines(plan, old), keys_folder_of(self.context, identity.id, old)
         context = replace(
             self.context, lease=lease, checkpoint_id=identity.id, former_quarantines=former, keys_folder=folder
         )
@@ -294,10 +294,10 @@ class StartupValidator:
         if self.other_sink is not None:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
+            return Started(lease=lease, sink=self.other_sink.open(context, last), last_planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=folder)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
-            # Inputs that were rolled back do not count. The stored record shows them; `old` may name the branch's head.
+            # Inputs that were rolled back do not count. Only the stored record shows them: `old` may name the head.
             kept = AppendLedger(context, table, plan.write.table, self.branch).without_rolled_back(
                 self._last_record(table) or old
             )
@@ -314,7 +314,7 @@ class StartupValidator:
         if self.followed:
             ledger.refuse_behind(last)
         sink_class = TABLES[plan.write.sink.target]
-        return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), planned=last)
+        return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), last_planned=last)
 
     def _verified_record(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, after a check that the target still holds the record's batch.

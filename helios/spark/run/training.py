@@ -1,7 +1,7 @@
 """`python -m helios.spark.run.training ARCHIVE` makes the class archive, with which later JVMs start faster.
 
-It runs small pipelines in a JVM that archives the classes that they load. They use a batch, a followed table, a join, a
-filter and an aggregate.
+It runs small pipelines, and the JVM archives the classes that they load. The pipelines use a batch, a followed table, a
+join, a filter and an aggregate.
 """
 
 from __future__ import annotations

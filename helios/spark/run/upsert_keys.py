@@ -60,8 +60,8 @@ def drop_former(
 
     Args:
         context: The pipeline, under its new checkpoint.
-        replaced: Its record until now; None if it had no record.
-        record: Its current record. If that names another checkpoint, another driver has taken over, and nothing is
+        replaced: The pipeline's record until now; None if it had no record.
+        record: Its current record. If another checkpoint is named there, another driver has taken over, and nothing is
             deleted.
         records: All records of the target. The pipeline of a published branch may still use the former state.
     """

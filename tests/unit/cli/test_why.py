@@ -100,7 +100,7 @@ def test_what_has_expired_is_said_and_told_by_earlier_metadata(cli: Run, folder:
     }
     # A commit that rewrote a file has moved the row: what was there before it is not known any more.
     [row] = asked(cli, "id = 3")["rows"]
-    assert (wrote(row), "the files before are expired" in row["unknown"]) == ([], True)
+    assert (wrote(row), "earlier files are expired" in row["unknown"]) == ([], True)
     told = cli("why", "shop.orders", "id = 4").output
     assert "(expired; found in an earlier metadata file)" in told
     assert told.splitlines()[-1].endswith("UTC: expired.")
@@ -115,7 +115,7 @@ def test_what_has_expired_is_said_and_told_by_earlier_metadata(cli: Run, folder:
 def test_rows_by_the_thousand_are_counted_and_some_shown(
     cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lineage_rows, "MOST_ROWS", 100)
+    monkeypatch.setattr(lineage_rows, "MAX_ROWS_KEPT", 100)
     table = Catalog.local(path=folder / ".helios").load("shop.orders").iceberg
     table.append(made(*((id, "many", 1.0) for id in range(1000, 6000))))
     told = cli("why", "shop.orders", "customer = 'many'").output

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from helios.errors import InputError
-from helios.lineage.predicate import parsed
+from helios.lineage.predicate import parse_condition
 
 pytestmark = pytest.mark.promise("why")
 
@@ -58,7 +58,7 @@ ROWS: list[dict[str, Any]] = [
 
 def matching(condition: str, rows: list[dict[str, Any]] = ROWS) -> list[Any]:
     """The ids of the rows that a condition finds."""
-    bound = bind(SCHEMA, parsed(condition, SCHEMA, "a.t"), case_sensitive=True)
+    bound = bind(SCHEMA, parse_condition(condition, SCHEMA, "a.t"), case_sensitive=True)
     table = pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())
     return table.filter(expression_to_pyarrow(bound)).column("id").to_pylist()  # type: ignore[no-any-return]
 
@@ -128,13 +128,13 @@ def test_a_condition_finds_the_rows_that_sql_finds(condition: str, ids: list[int
 )
 def test_what_cannot_be_compared_is_refused(condition: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parsed(condition, SCHEMA, "a.t")
+        parse_condition(condition, SCHEMA, "a.t")
 
 
 def test_names_that_differ_by_case_alone_need_the_exact_one() -> None:
     schema = Schema(NestedField(1, "Id", LongType()), NestedField(2, "iD", LongType()))
     with pytest.raises(InputError, match=r"a\.t has the columns Id, iD, and none is 'id'"):
-        parsed("id = 1", schema, "a.t")
+        parse_condition("id = 1", schema, "a.t")
 
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
