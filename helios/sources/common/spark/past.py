@@ -20,7 +20,8 @@ class Past:
     """The earlier states of a source.
 
     Attributes:
-        rows: Returns the rows of a snapshot, by its id.
+        commits: Returns the commit times of the states.
+        rows: Returns the rows of the state with a snapshot id.
     """
 
     commits: Callable[[], CommitTimes]

@@ -19,7 +19,7 @@ public class JsonRecords implements UDF1 {
 
   private static final String UNPARSED = "the row does not parse";
 
-  private static final String NO_OBJECT = "it is no JSON object, nor an array of them";
+  private static final String NO_OBJECT = "it is neither a JSON object nor an array of JSON objects";
 
   private final String features;
   private transient JsonFactory factory;

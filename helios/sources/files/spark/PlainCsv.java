@@ -19,7 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 public class PlainCsv extends PlainBytes implements Function, Serializable {
   private static final long serialVersionUID = 1L;
 
-  private static final int LONGEST = 1 << 20;
+  private static final int MAX_LENGTH = 1 << 20;
 
   private final UDF3 csvLine;
   private final byte separator;
@@ -95,7 +95,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     if (typeCodes == null) {
       parseTypes();
     }
-    if (line.length > LONGEST || !splitFields(line)) {
+    if (line.length > MAX_LENGTH || !splitFields(line)) {
       return UNSURE;
     }
     Object[] values = new Object[typeCodes.length];
@@ -154,19 +154,19 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     char typeCode = typeCodes[column];
     at = begin;
     if (typeCode == 'o') {
-      result = word("true") ? (Object) Boolean.TRUE : word("false") ? (Object) Boolean.FALSE : UNSURE;
+      result = skipWord("true") ? (Object) Boolean.TRUE : skipWord("false") ? (Object) Boolean.FALSE : UNSURE;
       return at == end ? result : UNSURE;
     } else if (typeCode == '1' || typeCode == '2' || typeCode == '4' || typeCode == '8') {
-      result = whole(typeCode - '0');
+      result = integer(typeCode - '0');
       return at == end ? result : UNSURE;
     }
     at = begin - 1;
     switch (typeCode) {
       case 'f':
-        result = floating(false);
+        result = floatingPoint(false);
         break;
       case 'd':
-        result = floating(true);
+        result = floatingPoint(true);
         break;
       case 'm':
         result = decimal(precisions[column], scales[column]);

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from helios.errors import HeliosError, InputError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.failures import damaged
+from helios.sources.common.spark.failures import damaged_file_error
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
@@ -25,7 +25,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The error for the user if a row or a file cannot be read; None for any other error."""
     row = row_in(error)
     if row is None or "file" not in row:
-        return damaged(error, plan)
+        return damaged_file_error(error, plan)
     if row["why"].startswith(UNDECLARED_FIELDS):
         undeclared = _undeclared_fields(row, plan)
         if undeclared is not None:

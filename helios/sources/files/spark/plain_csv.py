@@ -1,4 +1,4 @@
-"""Reads plain lines of csv in one pass, from bytes to Spark's rows. `csv_lines` and Spark's parser read all others."""
+"""Reads plain lines of csv in one pass, from bytes to Spark's rows. `csv_lines` and Spark's parser read other lines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from helios.sources.common.spark.plain_json import BYTES, invoked
+from helios.sources.common.spark.plain_json import PLAIN_BYTES, invoked
 from helios.sources.files.spark.text_lines import LINE_RESULT, ROW
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
 
-CODE = Path(__file__).with_name("PlainCsv.java")
+PLAIN_CSV = Path(__file__).with_name("PlainCsv.java")
 
 TYPE_CODES: Mapping[type[DataType], str] = {
     StringType: "t", BooleanType: "o", ByteType: "1", ShortType: "2", IntegerType: "4", LongType: "8", FloatType: "f",
@@ -55,7 +55,7 @@ def plain_csv(
         columns: The columns of the file, in their order.
     """
     type_codes = ";".join(_type_code(field.dataType) for field in columns.fields)
-    plain = instance(spark, CODE, csv_line, *punctuation, type_codes, base=BYTES)
+    plain = instance(spark, PLAIN_CSV, csv_line, *punctuation, type_codes, base=PLAIN_BYTES)
     result_type = StructType([StructField(ROW, columns), StructField(LINE_RESULT, StringType())])
     return invoked(spark, plain, F.struct(*line), result_type)
 
