@@ -8,7 +8,7 @@ import pytest
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
-from helios.sources.files.folder_position import MOST_NAME_BYTES, FolderPosition
+from helios.sources.files.folder_position import MAX_NAME_BYTES, FolderPosition
 from helios.sources.files.log import FANOUT, FileLog
 
 pytestmark = pytest.mark.promise("files")
@@ -79,7 +79,7 @@ def test_a_place_stays_small(disk: Disk) -> None:
     assert len(str(place.as_json())) < 400
     few = log.append(place, [file(number) for number in range(50)])
     assert len(few.names) == 50
-    assert len(str(few.as_json())) < MOST_NAME_BYTES + 400
+    assert len(str(few.as_json())) < MAX_NAME_BYTES + 400
 
 
 def test_what_was_read_is_found_again(disk: Disk) -> None:
@@ -106,7 +106,7 @@ def test_a_cut_entry_is_refused(disk: Disk, entry: int, cut: int) -> None:
     place = written(disk, 3)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith(f"{entry}.")]
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(CheckpointError, match=rf"does not have its entry {entry}.* the log was cut or changed"):
+    with pytest.raises(CheckpointError, match=rf"no longer has entry {entry}.*: the log was cut or changed"):
         log_of(disk).load(place)
 
 
@@ -144,7 +144,9 @@ def test_a_lost_log_names_what_can_be_done(disk: Disk) -> None:
     place = written(disk, 2)[-1]
     for path in parts(disk):
         path.unlink()
-    with pytest.raises(CheckpointError, match=r"entry 2, which has 1 files, any more: its file is gone.*full-refresh"):
+    with pytest.raises(
+        CheckpointError, match=r"entry 2, which has 1 files: the file of the entry is gone.*full-refresh"
+    ):
         log_of(disk).load(place)
 
 

@@ -205,7 +205,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
 
   /**
    * Returns true if fields without a column are left out, and certainly no column has the name of this field. A name
-   * that is not ASCII, or is longer than `MAX_NUMBER_LENGTH`, is not compared: an object with such a field is not plain.
+   * that is not ASCII, or is longer than `MAX_NUMBER_LENGTH`, is not compared: the object is not plain then.
    */
   private boolean leavesOut(Node node, int begin, int end) {
     if (!skipsUnknown || end - begin > MAX_NUMBER_LENGTH) {

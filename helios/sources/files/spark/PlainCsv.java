@@ -37,8 +37,8 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
   private transient byte[] quoted;
 
   /**
-   * Takes a CsvLine; the separator, quote and escape, each of one byte; and the types of the columns, separated by
-   * semicolons. A type is a letter; a decimal also has its precision and scale.
+   * Takes a CsvLine; the separator, quote and escape, each of one byte; and the codes of the columns' types, separated
+   * by semicolons. A code is a letter; for a decimal, the precision and scale follow the letter.
    */
   public PlainCsv(UDF3 csvLine, String separator, String quote, String escape, String types) {
     this.csvLine = csvLine;
@@ -118,7 +118,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** Copies a line with a quotation mark around each field, and notes where fields end; false if it is not plain. */
+  /** Copies a line with a quotation mark around each field, and notes where fields end; false for no plain line. */
   private boolean splitFields(byte[] line) {
     if (quoted == null || quoted.length < line.length + 2) {
       quoted = new byte[line.length * 2 + 2];

@@ -39,8 +39,8 @@ TYPE_CODES: Mapping[type[DataType], str] = {
 """The codes of types in PlainCsv.java, besides decimals. A value of any other type is never plain."""
 
 OTHER_TYPE = "x"
-MOST_DIGITS = 18
-"""The most digits of a plain decimal, which always fit into a long."""
+MAX_DIGITS = 18
+"""The maximum number of digits of a plain decimal. So many digits always fit into a long."""
 
 
 def plain_csv(
@@ -62,5 +62,5 @@ def plain_csv(
 
 def _type_code(kind: DataType) -> str:
     if isinstance(kind, DecimalType):
-        return f"m,{kind.precision},{kind.scale}" if kind.precision <= MOST_DIGITS else OTHER_TYPE
+        return f"m,{kind.precision},{kind.scale}" if kind.precision <= MAX_DIGITS else OTHER_TYPE
     return TYPE_CODES.get(type(kind), OTHER_TYPE)
