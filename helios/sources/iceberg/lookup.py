@@ -1,4 +1,4 @@
-"""Finds the rows of a key in the snapshots that a batch has read. No JVM is needed."""
+"""Looks up rows by key in the snapshots that a batch has read. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> SourceLookup:
-    """The rows of a key that a batch has read from a table.
+    """Looks up the rows with a given key that a batch has read from a table.
 
     Args:
         key: The key columns and their values.
@@ -45,13 +45,13 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
 
 
 def _state_entry(span: Span) -> Mapping[str, Any]:
-    """The entry of a span that reads the state of the table at the end of the given span."""
+    """The entry of another span: it reads the state of the table at the end of the given span."""
     end = IcebergOffset.of(span.end)
     return {"state": end.snapshot} if end is not None else {}
 
 
 def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> SourceLookup:
-    """The rows that a span reads from its state, and then those that it reads from its appends."""
+    """The rows that a span reads from its state, and then the rows that it reads from its appends."""
     from pyiceberg.expressions import And, EqualTo, IsNull
 
     key_filter: Any = None

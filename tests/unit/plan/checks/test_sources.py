@@ -252,7 +252,7 @@ def test_a_state_is_read_anew_where_that_does_no_harm(planned: Any, problems: An
         assert planned(source >> sink).reads[0].source.expired == "rebootstrap"
     for sink, mode in ((SINK, "append"), (Iceberg.sink("a.orders").delete("id"), "delete by id")):
         (problem,) = problems(source >> sink)
-        assert f"{mode} would write rows again" in problem
+        assert f"{mode} would write delivered rows a second time" in problem
         assert "local.a.orders, of format v2, has no row lineage" in problem
     assert planned(Iceberg.source("a.v3").incremental().on_expired("rebootstrap") >> SINK)
 
