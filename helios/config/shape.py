@@ -101,9 +101,7 @@ def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) 
             type_name = settings.get("type")
             if type_name is None:
                 if final:
-                    raise document.error(
-                        path, "it needs a type.", fix=f"set type to one of {', '.join(sorted(types))}."
-                    )
+                    raise document.error(path, "it needs a type.", fix=f"set it to one of {', '.join(sorted(types))}.")
                 continue
             if type_name not in types:
                 if not final and "${" in type_name:

@@ -96,7 +96,7 @@ def test_a_column_of_a_file_stands_beside_that_of_its_folder(world: Any) -> None
     world.run(source.on_bad_row("quarantine") >> world.sink("a.t").quarantine("a.q"))
     assert world.rows("a.t", "id", "day") == Counter([(1, "d1"), (2, "d2"), (3, "d3"), (5, "d3")])
     [(reason,)] = world.rows("a.q", "reason")
-    assert reason == "day differs from the value in the name of the file's folder"
+    assert reason == "day differs from the value in the folder name"
 
 
 def test_a_folder_in_one_of_another_value_is_told(world: Any) -> None:

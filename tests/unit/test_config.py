@@ -276,7 +276,7 @@ def test_windows_files_are_fine(write: Write) -> None:
         ),
         (
             "[catalogs.prod]\npath = 'x'\n",
-            "helios.toml:1: catalogs.prod: it needs a type. Fix: set type to one of glue, hive, local, memory, "
+            "helios.toml:1: catalogs.prod: it needs a type. Fix: set it to one of glue, hive, local, memory, "
             "nessie, rest.",
         ),
         ("[storages.disk]\ntype = 'local'\n", "helios.toml:1: storages.disk: it needs path."),

@@ -52,7 +52,7 @@ BAD_ROW_TEXTS = {
     "null": "values that do not parse become null",
 }
 BAD_FILE_TEXTS = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
-OTHER_COLUMN_TEXTS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
+EXTRA_TEXTS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
 
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
 """The formats that the columnar engine reads, each with the reader options that it supports."""
@@ -66,7 +66,7 @@ MAX_NAMES = 1000
 UNDECLARED_FIELDS = "it has fields that the columns lack: "
 """The beginning of the reason for a bad json row with undeclared fields. The fields follow, as JSON."""
 
-MAX_COLUMNS_IN_MESSAGE = 5
+MAX_SHOWN = 5
 """The maximum number of columns that a message names."""
 
 
@@ -227,9 +227,7 @@ class FilesSource(Source):
         if self.declared_schema is None:
             yield "columns as the files name them"
         else:
-            kept = (
-                f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMN_TEXTS[self.extra]
-            )
+            kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else EXTRA_TEXTS[self.extra]
             yield f"other columns {kept}"
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
@@ -258,9 +256,7 @@ class FilesSource(Source):
         Args:
             place: The file or folder that has the undeclared columns.
         """
-        shown = ", ".join(names[:MAX_COLUMNS_IN_MESSAGE]) + (
-            f" and {len(names) - MAX_COLUMNS_IN_MESSAGE} more" if len(names) > MAX_COLUMNS_IN_MESSAGE else ""
-        )
+        shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
         return InputError(
             f"{place} has columns that the declared schema lacks: {shown}. {near_miss(names[0], declared)}",
             where=self.origin,

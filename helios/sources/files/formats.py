@@ -208,10 +208,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
 
 def refuse_policies_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
-    """Raises `DeclarationError` if a policy for undeclared columns is set, but no columns are declared.
-
-    `policies` has True for each policy that is set.
-    """
+    """Raises `DeclarationError` if a policy for undeclared columns is set (True) without declared columns."""
     policy = next((name for name, is_set in policies.items() if is_set), None)
     if schema is None and policy is not None:
         raise DeclarationError(

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from helios.errors import HeliosError
 from helios.sources.common.file import File
-from helios.sources.common.lookup import MOST, SourceLookup, has
+from helios.sources.common.lookup import MAX_ROWS, SourceLookup, has
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import ReadOnlyLog
 from helios.sources.files.log import FileLog
@@ -74,11 +74,8 @@ def _search(
             unsupported += 1
             continue
         try:
-            matches = [
-                (place, row)
-                for place, row in read_rows(Folder(_uri(folder), properties).content(name))
-                if has(row, key)
-            ]
+            content = Folder(_uri(folder), properties).content(name)
+            matches = [(place, row) for place, row in read_rows(content) if has(row, key)]
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             unreadable += 1
             continue
@@ -88,10 +85,10 @@ def _search(
     if unsupported:
         notes.append(f"{unsupported:,} of {len(files):,} files have a format or options that cannot be searched")
     return SourceLookup(
-        rows=tuple(rows[:MOST]),
+        rows=tuple(rows[:MAX_ROWS]),
         count=len(rows),
         by=tuple(key),
-        places=tuple(places[:MOST]),
+        places=tuple(places[:MAX_ROWS]),
         note="; ".join(notes) or None,
     )
 

@@ -75,10 +75,7 @@ def _check_separator(option: str, text: str, file_format: str) -> tuple[str, str
     if SEPARATOR.fullmatch(text):
         return None
     if not text:
-        return (
-            "a separator has at least one character.",
-            'give a separator, such as sep=";", or leave the option out for a comma.',
-        )
+        return "a separator has at least one character.", 'give one, such as sep=";", or leave it out for a comma.'
     return (
         "after a backslash only t, b, r, f, a quote or another backslash may follow.",
         r'write sep="\\\\" for a backslash, and sep="\t" for a tab.',
@@ -89,10 +86,7 @@ def _check_line_separator(option: str, text: str, file_format: str) -> tuple[str
     if text and (file_format != "csv" or len(text) <= 2):
         return None
     length = "one or two characters" if file_format == "csv" else "at least one character"
-    return (
-        f"the separator of lines has {length}.",
-        "correct it, or leave lineSep out: then \\n, \\r\\n and \\r end a line.",
-    )
+    return f"a line separator has {length}.", "correct it, or leave lineSep out: then \\n, \\r\\n and \\r end a line."
 
 
 def _check_ratio(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
-from helios.sources.common.lookup import MOST, SourceLookup
+from helios.sources.common.lookup import MAX_ROWS, SourceLookup
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Span
 from helios.table.refs import translating_errors
@@ -66,7 +66,7 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
         with translating_errors(table, "reading it"):
             rows += _rows(table, key_filter, begin, end, appended=appended)
     note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
-    return SourceLookup(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
+    return SourceLookup(rows=tuple(rows[:MAX_ROWS]), count=len(rows), by=tuple(columns), note=note)
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:

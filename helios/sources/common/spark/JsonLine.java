@@ -363,7 +363,6 @@ public class JsonLine implements UDF1 {
     }
   }
 
-  /** True if a character may follow the value; `allowed` is null in a file. */
   private static boolean mayFollow(char letter, String allowed) {
     return allowed != null ? allowed.indexOf(letter) >= 0 : letter <= ' ' || letter == ',';
   }

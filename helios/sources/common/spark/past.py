@@ -17,12 +17,7 @@ from helios.table.commit_times import CommitTimes, commit_times
 
 @dataclass(frozen=True)
 class Past:
-    """The earlier states of a source.
-
-    Attributes:
-        commits: Returns the commit times of the states.
-        rows: Returns the rows of the state with a snapshot id.
-    """
+    """The earlier states of a source: the times of their commits, and the rows of a state by its snapshot id."""
 
     commits: Callable[[], CommitTimes]
     rows: Callable[[int], DataFrame]

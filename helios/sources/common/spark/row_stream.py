@@ -1,8 +1,7 @@
 """Spark's `Source` interface for a stateful pipeline, implemented in Python.
 
-`MicroBatchStream` asks a source for Spark's input partitions. A source that reads spans as DataFrames has no input
-partitions. For such a source, `RowStream` implements Spark's older `Source` interface, which returns a DataFrame for
-each batch.
+`MicroBatchStream` needs Spark's input partitions. For a source that reads spans as DataFrames, `RowStream` implements
+Spark's older `Source` interface, which returns a DataFrame for each batch.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
 
   private static final String NUL = "it holds a NUL character, which Spark's parser may leave out";
 
-  private static final String BLANK =
-      "it has a field of only spaces in quotes, which ignoreTrailingWhiteSpace cannot read";
+  private static final String BLANK = "it has a field of quoted spaces, which ignoreTrailingWhiteSpace cannot read";
 
   private static final String SPACES = "it holds only spaces, which may be a value of the only column, or no row";
 

@@ -60,7 +60,7 @@ TIME = '"type":"time('
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 """Spark's conf to read nanosecond timestamps as bigint. Without this conf, Spark refuses such timestamps."""
 
-MAX_MULTI_LINE_BYTES = 512 << 20
+MAX_BYTES = 512 << 20
 """The maximum size of a file that one task reads as a whole. The task takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
@@ -137,10 +137,8 @@ class _Inspector:
             if self._format.stores_types:
                 raise Unreadable("the file is empty (0 bytes)")
             return FileColumns(file)
-        if self._source.flag("multiLine") and file.size > MAX_MULTI_LINE_BYTES:
-            raise Unreadable(
-                f"it has {file.size:,} bytes, and at most {MAX_MULTI_LINE_BYTES:,} can be read with multiLine"
-            )
+        if self._source.flag("multiLine") and file.size > MAX_BYTES:
+            raise Unreadable(f"it has {file.size:,} bytes, and at most {MAX_BYTES:,} can be read with multiLine")
         self._check_magic(file, path)
         if self._source.format == "parquet":
             return self._parquet_columns(file, path)
@@ -313,14 +311,13 @@ def unreadable_files_error(source: FilesSource, bad: Sequence[FileColumns]) -> D
 
 
 def type_conflict_error(
-    source: FilesSource, field: StructField, file: File, earlier: StructField | None, earlier_file: File | None
+    source: FilesSource, field: StructField, file: File, earlier: StructField | None, other: File | None
 ) -> InputError:
     """The error for a column that has two types in two files, and no common type."""
     assert earlier is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
-        f"{earlier.dataType.simpleString()} in {earlier_file.path if earlier_file else 'earlier files'}, and no type "
-        "holds both.",
+        f"{earlier.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
         where=source.origin,
         fix=f'declare its type: schema="..., {field.name} string, ...".',
     )

@@ -34,7 +34,7 @@ CSV_LINE = Path(__file__).with_name("CsvLine.java")
 DEFAULT_MAX_COLUMNS = 20_480
 """Spark's default of `maxColumns`."""
 
-FATAL_REASONS = ("it has more fields than", "it has a field of only spaces in quotes")
+FATAL_REASONS = ("it has more fields than", "it has a field of quoted spaces")
 """For lines at which Spark's parser would stop the run: the beginnings of the reasons why the lines are bad."""
 
 WRONG_FIELD_COUNT = "it has another number of fields than the file has columns"

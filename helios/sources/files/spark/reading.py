@@ -283,9 +283,7 @@ def _fitting(
         except InputError as error:
             if source.bad_file != "quarantine":
                 raise
-            if (
-                source.format == "json" and len(group.files) > 1
-            ):  # some files of the group may fit: both halves are checked
+            if source.format == "json" and len(group.files) > 1:  # some of the files may fit: halve the group
                 middle = len(group.files) // 2
                 halves = [replace(group, files=files) for files in (group.files[:middle], group.files[middle:])]
                 pending = [replace(half, columns=_infer(context, source, half, declared)) for half in halves] + pending

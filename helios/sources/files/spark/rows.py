@@ -185,9 +185,7 @@ def _fitted(group: Group, reading: Reading, source: FilesSource) -> FittedGroup:
             if file_field is not None and castable(file_field.dataType, field.dataType):
                 file_value, unfit = _cast(group, file_field, field.dataType)
                 differs = value.isNotNull() & F.col(quoted(file_field.name)).isNotNull() & ~value.eqNullSafe(file_value)
-                bad_conditions.append(
-                    (f"{field.name} differs from the value in the name of the file's folder", differs)
-                )
+                bad_conditions.append((f"{field.name} differs from the value in the folder name", differs))
                 if unfit is not None:
                     bad_conditions.append((why, unfit))
                 value = F.coalesce(value, file_value)

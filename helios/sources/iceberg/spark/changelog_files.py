@@ -101,9 +101,7 @@ class TouchedFiles:
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
-        first, last = (
-            (changing[0], changing[-1]) if changing else (len(commits), -1)
-        )  # an empty range without such commits
+        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # else an empty range
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
         for i, commit in enumerate(commits):

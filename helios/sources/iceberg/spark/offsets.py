@@ -342,37 +342,32 @@ def lineage_of(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | No
 
 
 def rebootstrap(
-    offset: IcebergOffset,
-    newest: JavaSnapshot,
-    expired: Expired,
-    *,
-    accepts_replays: bool,
-    unchanged: Callable[[int, int], int],
+    offset: IcebergOffset, newest: JavaSnapshot, error: Expired, *, replays: bool, unchanged: Callable[[int, int], int]
 ) -> IcebergOffset:
     """The offset from which a reader reads the current state again, because snapshots after its offset have expired.
 
     Args:
         offset: The end of the reader's last batch.
-        accepts_replays: Whether the target accepts rows that it already has.
+        replays: Whether the target accepts rows that it already has.
         unchanged: A function of a row id and a sequence number. It counts the rows of the state that have a smaller row
             id, and that no commit with a greater sequence number has changed.
 
     Raises:
         Expired: The new rows of the state cannot be determined.
     """
-    if accepts_replays:
+    if replays:
         return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True)
     if offset.rows is None or offset.live is None:
-        raise Expired(f"{expired.what[:-1]}, and there is no row lineage to find the new rows.", fix=expired.fix)
+        raise Expired(f"{error.what[:-1]}, and there is no row lineage to find the new rows.", fix=error.fix)
     if offset.sequence is None:
         raise Expired(
-            f"{expired.what[:-1]}, and the checkpoint is of a Helios version that did not record which rows changed.",
-            fix=expired.fix,
+            f"{error.what[:-1]}, and the checkpoint is of a Helios version that did not record which rows changed.",
+            fix=error.fix,
         )
     if unchanged(offset.rows, offset.sequence) != offset.live:
         raise Expired(
-            f"{expired.what[:-1]}, and delivered rows have been deleted or changed since. New rows do not show that.",
-            fix=expired.fix,
+            f"{error.what[:-1]}, and delivered rows have been deleted or changed since. New rows do not show that.",
+            fix=error.fix,
         )
     return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True, since=offset.rows)
 

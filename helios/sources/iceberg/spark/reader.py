@@ -198,7 +198,7 @@ class IcebergReader(SpanSource):
             offset,
             newest,
             expired,
-            accepts_replays=self._accepts_replays,
+            replays=self._accepts_replays,
             unchanged=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
         )
 
@@ -326,10 +326,9 @@ class IcebergReader(SpanSource):
         if snapshots.since is not None:
             raise NotNative("it reads only the new rows of a state")
         # As in `table_rows.read_range`: a whole state comes first, then the other files, whose metrics are separate.
-        separates_state = snapshots.reads_whole_state
-        state = self._state_files(table, snapshots.state) if separates_state else None
-        others = replace(snapshots, state=None) if separates_state else snapshots
-        tasks, metrics = self._snapshot_reader.tasks(table, others)
+        splits = snapshots.reads_whole_state
+        state = self._state_files(table, snapshots.state) if splits else None
+        tasks, metrics = self._snapshot_reader.tasks(table, replace(snapshots, state=None) if splits else snapshots)
         if state is not None:
             all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy, since `state` still needs its own tasks
             all_tasks.addAll(tasks)
