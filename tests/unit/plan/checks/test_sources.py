@@ -15,7 +15,7 @@ from helios.catalog.operations import client
 from helios.plan import Context, compile_pipelines
 from helios.sources.iceberg.checks import CONTRADICTIONS, change_problems
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import settle
+from helios.sources.iceberg.history import resolve_snapshots
 from helios.table.snapshots import Table
 from tests.unit.plan.conftest import SCHEMA
 
@@ -201,7 +201,7 @@ def stamped(table: Table, *summaries: dict[str, str]) -> list[int]:
 
 
 def told(source: IcebergSource, table: Table) -> list[str]:
-    return [str(problem) for problem in change_problems(source, table, settle(source, table))]
+    return [str(problem) for problem in change_problems(source, table, resolve_snapshots(source, table))]
 
 
 EQUALITY = {"total-equality-deletes": "4"}
