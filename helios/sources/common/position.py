@@ -36,7 +36,7 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if unread snapshots have expired, and the rows of a later state that are new are read in their place."""
+        """True if unread snapshots have expired, so that only the new rows of a later state are read in their place."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:

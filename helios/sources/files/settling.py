@@ -39,7 +39,7 @@ class Settling:
         settled: dict[str, tuple[int, int]] = {}
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for path, stat in files.items():
-            if self._is_finished(path, stat, now):
+            if self._done(path, stat, now):
                 settled[path] = stat
             else:
                 seen_stat, seen_at = self._seen.get(path, (None, now))
@@ -47,7 +47,7 @@ class Settling:
         self._seen = seen
         return settled
 
-    def _is_finished(self, path: str, stat: tuple[int, int], now: float) -> bool:
+    def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
         size, modified = stat
         age = now - modified / 1000
         if not size:
