@@ -182,7 +182,7 @@ def castable(actual: DataType, wanted: DataType) -> bool:
 
 
 def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """A value as the wanted type, and the condition that the cast changes it; None for the condition if the cast is lossless."""
+    """A value as the wanted type, and the condition that the cast changes it (None if the cast is lossless)."""
     if actual == wanted:
         return value, None
     if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(actual, NullType):
