@@ -5,7 +5,7 @@
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when the entry was read
   7.1f0e9a3bc2d4.unread   the files of entry 7 that could not be read
-  7.1f0e9a3bc2d4.failed   exists if a run failed on entry 7 before it wrote anything: its files may be repaired
+  7.1f0e9a3bc2d4.failed   exists if a run failed on entry 7 and wrote nothing of it: the files may be repaired
   6.80cd5b1f77e9.forgotten  exists if entries 1 to 6 were deleted, as the files that they list are gone for good
 
 An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash of

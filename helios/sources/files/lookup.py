@@ -102,8 +102,8 @@ def _reader(file: File, declared: Mapping[str, Any]) -> Any:
         return _parquet
     if file_format == "json" and not options:
         return _json
-    has_searched_options = all(SEARCHABLE_CSV_OPTIONS.get(name.lower()) == value for name, value in options.items())
-    if file_format == "csv" and has_searched_options and len(separator) == 1:
+    has_supported_options = all(SEARCHABLE_CSV_OPTIONS.get(name.lower()) == value for name, value in options.items())
+    if file_format == "csv" and has_supported_options and len(separator) == 1:
         return lambda content: _csv(content, separator)
     return None
 

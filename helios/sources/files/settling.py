@@ -36,16 +36,16 @@ class Settling:
             files: Size and modification time in milliseconds, by path.
             now: The time of the listing, in seconds since 1970.
         """
-        settled: dict[str, tuple[int, int]] = {}
+        finished_files: dict[str, tuple[int, int]] = {}
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for path, stat in files.items():
             if self._done(path, stat, now):
-                settled[path] = stat
+                finished_files[path] = stat
             else:
                 seen_stat, seen_at = self._seen.get(path, (None, now))
                 seen[path] = (stat, seen_at if seen_stat == stat else now)
         self._seen = seen
-        return settled
+        return finished_files
 
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
         size, modified = stat

@@ -145,8 +145,8 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
     others = [other for other in _branches_with(table, state.id) if other != name]
     owner = f"the branch {others[0]}" if others else "no branch"
     raise NotFound(
-        f"{subject} is not in the history of {name}, so it has no later commits. The snapshot belongs to {owner}; "
-        f"{name} was rolled back, or never had the snapshot.",
+        f"{subject} is not in the history of {name}, so {name} has no commits after it. The snapshot belongs "
+        f"to {owner}; {name} was rolled back, or never had the snapshot.",
         where=source.origin,
         fix=f"begin at a state that {name} has, or read this state once, without .incremental().",
     )

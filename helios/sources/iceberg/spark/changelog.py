@@ -3,7 +3,7 @@
 The changes of a commit are computed from the data files that it touched, in their states before and after the commit.
 The rows before and after are compared as multisets: rows on both sides were carried over, and are no changes. One pass
 covers all commits of a range: a file is read once for each set of deletes that applied to it, and its rows are labelled
-with the commits whose changes they are compared for.
+with the commits in whose comparison they take part.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class FileState:
     Attributes:
         path: The location of the file, as in the column `_file`.
         deleted: Whether the rows are those that the deletes removed, instead of the live rows.
-        labels: The labels of the commits for whose changes the rows count.
+        labels: A label for each commit in whose comparison the rows take part.
     """
 
     path: str

@@ -202,7 +202,7 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
             "incremental read reads appended rows only.",
             where=read.source.origin,
             fix='skip such commits, including the rows that they added, with .on_overwrite("skip"); or read the table '
-            "again with `helios run --full-refresh`, after declaring .changes(keys=[...]) to follow overwrites, too.",
+            "again with `helios run --full-refresh`; to follow overwrites as well, first declare .changes(keys=[...]).",
         )
 
 
