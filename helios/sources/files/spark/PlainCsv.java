@@ -118,7 +118,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** Copies a line with a quotation mark around each field, and notes where fields end; false for no plain line. */
+  /** Copies a line with a quotation mark around each field, and notes the fields' ends; false if it is not plain. */
   private boolean splitFields(byte[] line) {
     if (quoted == null || quoted.length < line.length + 2) {
       quoted = new byte[line.length * 2 + 2];

@@ -108,8 +108,8 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
     else:
         _refuse_other_tables(system, root, path)
     if not globbing and system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
-        return _parsed(spark, _logged_by_sink(spark, root))
-    listed = _parsed(spark, _indexed(spark, roots))
+        return _parsed(spark, _sink_files(spark, root))
+    listed = _parsed(spark, _leaf_files(spark, roots))
     return {path: stat for path, stat in listed.items() if is_data(path.rpartition("/")[2])}
 
 
@@ -248,7 +248,7 @@ def _options() -> Any:
     return jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
 
 
-def _indexed(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
+def _leaf_files(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
     jvm = classes()
     sources, none = jvm.org.apache.spark.sql.execution.datasources, jvm.scala.Option.empty()
     uncached = getattr(getattr(sources, "NoopCache$"), "MODULE$")
@@ -258,7 +258,7 @@ def _indexed(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
     return files
 
 
-def _logged_by_sink(spark: SparkSession, root: JavaPath) -> ScalaText:
+def _sink_files(spark: SparkSession, root: JavaPath) -> ScalaText:
     """The files that the log of Spark's file sink names."""
     none = classes().scala.Option.empty()
     index = spark_version(spark).streams().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)

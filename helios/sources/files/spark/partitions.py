@@ -146,9 +146,9 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
     root = ""
     source = _bare_path(path)
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
-        plain = _bare_path(folder)
-        below = _below(source, plain)
-        root = root or plain.removesuffix(below)
+        bare_folder = _bare_path(folder)
+        below = _below(source, bare_folder)
+        root = root or bare_folder.removesuffix(below)
         names = (part.partition("=")[0] for part in re.split(r"/+", below)[:-1] if "=" in part)
         spellings |= {spelling for spelling in names if unquote(spelling).lower() == name.lower()}
     any_spelling = "|".join(sorted(re.escape(encoded(spelling)) for spelling in spellings))
