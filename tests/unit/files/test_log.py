@@ -116,7 +116,7 @@ def test_a_cut_line_of_a_merged_file_is_refused(disk: Disk) -> None:
     lines = path.read_text().splitlines(keepends=True)
     del lines[5]
     path.write_text("".join(lines))
-    with pytest.raises(CheckpointError, match=f"does not have its entry {FANOUT}"):
+    with pytest.raises(CheckpointError, match=f"no longer has entry {FANOUT}"):
         log_of(disk).load(place)
 
 
@@ -128,7 +128,7 @@ def test_an_entry_cut_out_of_a_merged_file_is_refused(disk: Disk, entry: int) ->
     lines = path.read_text().splitlines(keepends=True)
     del lines[2 * (entry - 1) : 2 * entry]
     path.write_text("".join(lines))
-    with pytest.raises(CheckpointError, match="does not have its entry"):
+    with pytest.raises(CheckpointError, match="no longer has entry"):
         log_of(disk).load(place)
 
 
@@ -136,7 +136,7 @@ def test_an_edited_line_is_refused(disk: Disk) -> None:
     place = written(disk, 2)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith("1.")]
     path.write_text(path.read_text().replace("1001", "1002"))
-    with pytest.raises(CheckpointError, match="does not have its entry 1 any more"):
+    with pytest.raises(CheckpointError, match="no longer has entry 1"):
         log_of(disk).load(place)
 
 
@@ -228,10 +228,10 @@ def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
     log.forget(place)
     assert [path.name.partition(".")[0] for path in parts(disk)] == ["2", "3"]
     assert log_of(disk).load(place) == {file(3).path: (3, 1_003)}
-    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+    with pytest.raises(CheckpointError, match=r"no longer has entry 2\b"):
         log_of(disk).load(FolderPosition(log=place.log, entry=2, hash="0" * 32))
     parts(disk)[0].write_text("{")
-    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+    with pytest.raises(CheckpointError, match=r"no longer has entry 2\b"):
         log_of(disk).load(place)
 
 

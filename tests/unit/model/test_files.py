@@ -139,11 +139,11 @@ def test_a_folder_tells_its_format_by_its_files(tmp_path: Path) -> None:
         ),
         (
             lambda: Files.source("a.csv", schema="at timestamp", timestamps="ms"),
-            "timestamps= applies to numbers of json",
+            "timestamps= applies to json numbers",
         ),
         (
             lambda: Files.source("a.json", schema="at timestamp", timestamps="ms").option(timestampFormat="yyyy"),
-            "no timestampFormat is given",
+            "without the option timestampFormat",
         ),
         (lambda: Files.source("a.csv", schema="id int", extra="drop"), r"extra\('drop'\) is unknown"),
         (lambda: CSV.on_bad_row("skip"), r"on_bad_row\('skip'\) is unknown"),

@@ -115,7 +115,12 @@ def test_a_name_that_looks_like_a_time_is_a_name_in_at_ref(world: World) -> None
 def test_what_is_not_there(world: World) -> None:
     first = f"{world.time(world.s[0]):%Y-%m-%dT%H:%M}"
     world.refused(SOURCE.as_of("2020-01-01"), NotFound, "as_of('2020-01-01')", "had no snapshot", first, "retains 6")
-    world.refused(SOURCE.at_snapshot(7), NotFound, "at_snapshot(7): table local.a.t has no snapshot 7, or", "retains 6")
+    world.refused(
+        SOURCE.at_snapshot(7),
+        NotFound,
+        "at_snapshot(7): table local.a.t has no snapshot 7: it has expired, or",
+        "retains 6",
+    )
     typo = world.s[2] + 1
     world.refused(SOURCE.at_snapshot(typo), NotFound, "Did you mean ", str(typo)[:-1])
     world.refused(SOURCE.at_ref("v3"), NotFound, "no branch or tag 'v3'. Known: b, main, v2, vb.")

@@ -32,11 +32,11 @@ TOGETHER = [
     (FOLLOWED.between(1, 2), "follows the table without an end"),
     (FOLLOWED.changes_between(1, 2), "follows the table without an end"),
     (ORDERS.changes("id"), '.changes_between(a, b, keys="id")'),
-    (ORDERS.on_overwrite("skip"), "on_overwrite() applies to commits that are followed"),
+    (ORDERS.on_overwrite("skip"), "on_overwrite() applies to the commits of a followed table"),
     (FOLLOWED.changes("id").on_overwrite("skip"), "row by row"),
     (ORDERS.changes_between("main", "main", "id").on_overwrite("skip"), "row by row"),
-    (ORDERS.on_expired("rebootstrap"), "on_expired() applies to a table that is followed"),
-    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not show what was deleted"),
+    (ORDERS.on_expired("rebootstrap"), "on_expired() applies to a followed table"),
+    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not show which rows were deleted"),
 ]
 
 
