@@ -40,7 +40,7 @@ class SourcePosition:
         return False
 
     def text(self, before: SourcePosition | None) -> str:
-        """The data between an earlier position and this one, as text.
+        """The data between an earlier position and this position, as text.
 
         Args:
             before: The earlier position; None if that is unknown.

@@ -9,7 +9,7 @@
   6.80cd5b1f77e9.forgotten  exists if entries 1 to 6 were deleted, as the files that they list are gone for good
 
 An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash of
-the previous entry. A position has the hash of an entry, which proves all entries up to this one: a log that was cut or
+the previous entry. A position has the hash of an entry, which proves all entries up to it: a log that was cut or
 edited is refused. The name of a log file contains the hash, too. So an entry of a crashed driver, or of a batch that
 was planned and then given up, is never mistaken for another entry with the same number.
 """

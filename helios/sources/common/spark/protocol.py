@@ -86,7 +86,7 @@ class Source(Protocol):
         """Called when the rows of a span have been read, and before they are committed.
 
         Raises:
-            RunError: The rows that were read may not be those of the span.
+            RunError: The rows that were read may differ from the rows of the span.
         """
 
     def lag(self, at: Position) -> Lag | None:

@@ -101,7 +101,7 @@ def _read_as(source: FilesSource) -> dict[str, object]:
 
 
 def _committed_files(checkpoint: Checkpoint, number: int) -> FileStats:
-    """The files that committed batches have read. A planned batch does not count: it may not have opened its files."""
+    """The files that committed batches have read. The files of a planned batch may not have been opened."""
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = FolderPosition.of(position) if position is not None else None

@@ -22,7 +22,7 @@ def failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def _table_failure(text: str, plan: Plan) -> RunError | None:
-    """The error for a data file in one of the plan's tables; it names all tables, as Iceberg's message names none."""
+    """The error for a data file in one of the plan's tables. It names all tables, since Iceberg names no table."""
     codec = CODEC.search(text)
     if codec is not None:
         what, how = f"with data {no_codec(codec[1].lower())}", CODECS

@@ -206,7 +206,7 @@ class SnapshotReader:
         history = History(table, table.snapshot(delta.snapshot))
         if delta.state:  # the manifests of the snapshot list all files of the state
             return overflow.without_order(condition, overflow.unordered_columns(table, islice(history, 1)))
-        # Of new snapshots, only the manifests that each of them added are read.
+        # For appends, only the manifests that each new snapshot added are read.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
         return overflow.without_order(condition, overflow.unordered_columns(table, new, added=True))
 
