@@ -45,7 +45,7 @@ from helios.config import load
 from helios.engine import runnable
 from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
-from helios.sources.iceberg.offsets import IcebergOffset, between
+from helios.sources.iceberg.offsets import IcebergOffset, range_between
 from helios.sources.iceberg.spark.snapshot import source_table
 from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader
 from helios.spark.iceberg.filters import expression
@@ -208,7 +208,7 @@ class Race:
         start = IcebergOffset(snapshot=head, files=0, state=True)
         spark = session.clone(self.spark, [plan])
         feed = SnapshotReader(spark=spark, read=plan.reads[0], predicates=plan.pushed(0))
-        span, table = between(start, IcebergOffset(snapshot=head)), source_table(spark, plan.reads[0])
+        span, table = range_between(start, IcebergOffset(snapshot=head)), source_table(spark, plan.reads[0])
         wanted = expression(feed.spark, table, f"local.perf.{self.source}", feed.predicates)
         jvm: Any = feed.spark._jvm
         iceberg = jvm.org.apache.iceberg

@@ -139,8 +139,8 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
     root = document.file.parent if document.file else Path.cwd()
     storages = {}
     for name, settings in tree.get("storages", {}).items():
-        type_settings = {key: value for key, value in settings.items() if key != "type"}
-        options = completed_settings(STORAGES[settings["type"]].keys, type_settings, name, root, lambda: root)
+        own_settings = {key: value for key, value in settings.items() if key != "type"}
+        options = completed_settings(STORAGES[settings["type"]].keys, own_settings, name, root, lambda: root)
         origin = document.origin(("storages", name))
         storages[name] = Storage(settings["type"], options, origin)
     catalogs = {name: _catalog(document, name, settings, storages, root) for name, settings in tree["catalogs"].items()}
@@ -161,7 +161,7 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
 def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[str, Storage], root: Path) -> Catalog:
     path = ("catalogs", name)
     row = CATALOGS[settings["type"]]
-    type_settings = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
+    own_settings = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
     storage = settings.get("storage")
     if storage is not None and storage not in storages:
         raise document.error(
@@ -169,7 +169,7 @@ def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[st
             f"storage {storage!r} is not declared. {near_miss(storage, storages)}",
             fix=f"declare it as [storages.{storage}].",
         )
-    options = completed_settings(row.keys, type_settings, name, root, lambda: root)
+    options = completed_settings(row.keys, own_settings, name, root, lambda: root)
     properties = tuple(settings.get("properties", {}).items())
     origin = document.origin(path)
     try:

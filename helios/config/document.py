@@ -21,18 +21,18 @@ class Document:
     Attributes:
         file: helios.toml or pyproject.toml; None if there is neither.
         tree: The settings; from pyproject.toml only those of `[tool.helios]`.
-        lines: The line of each table and key.
-        profile: The profile in which `origin` looks for a key first; None for no profile.
+        line_numbers: The line number of each table and key.
+        profile: The profile in which `origin` looks for a key first; None if no profile is selected.
     """
 
     file: Path | None
     tree: Tree
-    lines: Mapping[KeyPath, int]
+    line_numbers: Mapping[KeyPath, int]
     profile: str | None = None
 
     @classmethod
     def read(cls, file: Path | None) -> Document:
-        """Reads a file. Raises a ConfigError if it cannot be read, is not TOML, or `tool.helios` is not a table."""
+        """Reads a file. Raises ConfigError if it cannot be read or is not TOML, or if `tool.helios` is not a table."""
         if file is None:
             return cls(None, {}, {})
         import tomllib
@@ -53,22 +53,22 @@ class Document:
         prefix: KeyPath = () if file.name == CONFIG_FILE else ("tool", "helios")
         for key in prefix:
             tree = tree[key]
-        document = cls(file, tree, _lines(text, prefix))
+        document = cls(file, tree, _line_numbers(text, prefix))
         if not isinstance(tree, dict):
             raise document.error((), "tool.helios must be a table.")
         return document
 
     def for_profile(self, name: str | None) -> Document:
-        return Document(self.file, self.tree, self.lines, name)
+        return Document(self.file, self.tree, self.line_numbers, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key: in `profile`, else outside of profiles, else of the nearest table around it."""
+        """The line of a key in `profile`, else of the key outside of profiles, else of the nearest table around it."""
         if self.file is None:
             return None
         while path:
             for candidate in (("profiles", self.profile or "", *path), path):
-                if candidate in self.lines:
-                    return Origin(_display_path(self.file), self.lines[candidate])
+                if candidate in self.line_numbers:
+                    return Origin(_display_path(self.file), self.line_numbers[candidate])
             path = path[:-1]
         return None
 
@@ -85,39 +85,39 @@ def _display_path(file: Path) -> str:
     return str(file) if relative.startswith("..") else relative
 
 
-def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """Finds the line of each table and key. The text is searched line by line, since tomllib returns no positions."""
-    positions: dict[KeyPath, int] = {}
-    parents: dict[KeyPath, int] = {}
+def _line_numbers(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
+    """Finds the line number of each table and key. Searches line by line, since tomllib returns no positions."""
+    numbers: dict[KeyPath, int] = {}
+    parent_numbers: dict[KeyPath, int] = {}
     table: KeyPath = ()
     open_quotes: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if open_quotes is not None:
-            # A line with an odd number of such quotes ends the multi-line text.
+            # A line with an odd number of these triple quotes ends the multi-line text.
             open_quotes = None if line.count(open_quotes) % 2 else open_quotes
             continue
         header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)
         assignment = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. \t])+?)\s*=""", line)
         if header:
             table = _key_path(header[1])
-            positions.setdefault(table, number)
+            numbers.setdefault(table, number)
             for depth in range(1, len(table)):
-                parents.setdefault(table[:depth], number)
+                parent_numbers.setdefault(table[:depth], number)
         elif assignment:
             path = (*table, *_key_path(f"{assignment[1]} = 0"))
             for depth in range(len(table) + 1, len(path) + 1):
-                positions.setdefault(path[:depth], number)
+                numbers.setdefault(path[:depth], number)
         open_quotes = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
     prefix_length = len(prefix)
     return {
         path[prefix_length:]: number
-        for path, number in {**parents, **positions}.items()
+        for path, number in {**parent_numbers, **numbers}.items()
         if path[:prefix_length] == prefix
     }
 
 
 def _key_path(statement: str) -> KeyPath:
-    """The keys in one line of TOML, the outermost first. It is empty if the line is not TOML."""
+    """The path of the key in one line of TOML; empty if the line is not TOML."""
     import tomllib
 
     try:

@@ -21,24 +21,24 @@ _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 
 
 def base_and_profiles(document: Document) -> tuple[Tree, dict[str, Tree]]:
-    """Checks a document. Returns the settings outside of profiles, and those of each profile.
+    """Checks a document. Returns the settings outside of profiles, and the settings of each profile by its name.
 
     The tables `properties` and `conf` are flattened. The catalog `local` is always among the settings.
     """
     _check_keys(document, (), document.tree, (*_SECTIONS, "profiles"))
     profiles = _as_table(document, ("profiles",), document.tree.get("profiles", {}))
     base_settings = {key: value for key, value in document.tree.items() if key != "profiles"}
-    checked_base = _sections(document, (), base_settings)
+    checked_base = _checked_sections(document, (), base_settings)
     checked_profiles = {}
     for name, value in profiles.items():
         path = ("profiles", name)
         _check_keys(document, path, _as_table(document, path, value), _SECTIONS)
-        checked_profiles[name] = _sections(document, path, value)
+        checked_profiles[name] = _checked_sections(document, path, value)
     return merge({"catalogs": {"local": {"type": "local"}}}, checked_base), checked_profiles
 
 
-def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
-    """Checks the tables and keys of the base or of a profile, whose path is `parent`."""
+def _checked_sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
+    """Checks the tables and keys below the path `parent`, which is the path of a profile, or empty for the base."""
     checked: Tree = {}
     if "default_catalog" in tree:
         checked["default_catalog"] = _as_text(document, (*parent, "default_catalog"), tree["default_catalog"])
@@ -46,9 +46,9 @@ def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
         entries = _as_table(document, (*parent, section), tree.get(section, {}))
         for name, entry in entries.items():
             path = (*parent, section, name)
-            wrong = name_problem(name) if section == "catalogs" else None
-            if wrong:
-                raise document.error(path, wrong)
+            problem = name_problem(name) if section == "catalogs" else None
+            if problem:
+                raise document.error(path, problem)
             settings = dict(_as_table(document, path, entry))
             for key in ("type", "storage"):
                 if key in settings:
@@ -71,7 +71,7 @@ def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
 
 
 def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
-    """Flattens nested tables to dotted keys: `spark.sql.x = 1` is nested tables in TOML, but one key for Spark."""
+    """Flattens nested tables to dotted keys: `spark.sql.x = 1` is a nested table for TOML, but one key for Spark."""
     flat: Tree = {}
     for key, inner in _as_table(document, path, value).items():
         name = f"{prefix}{key}"
@@ -89,7 +89,7 @@ def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "
 def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) -> None:
     """Checks that catalogs and storages have the settings of their types.
 
-    If `final` is false, settings may be missing, and values may contain `${NAME}`.
+    `final` is true for merged and expanded settings. Otherwise settings may be missing, and may contain `${NAME}`.
     """
     sections: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
@@ -101,7 +101,7 @@ def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) 
             type_name = settings.get("type")
             if type_name is None:
                 if final:
-                    raise document.error(path, "it needs a type.", fix=f"add type = one of {', '.join(sorted(types))}.")
+                    raise document.error(path, "it needs a type.", fix=f"set it to one of {', '.join(sorted(types))}.")
                 continue
             if type_name not in types:
                 if not final and "${" in type_name:
@@ -110,10 +110,10 @@ def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) 
                 raise document.error((*path, "type"), f"type {type_name!r} is unknown. {hint}")
             row: CatalogRow | StorageRow = types[type_name]
             _check_keys(document, path, settings, (*common_keys, *(key.name for key in row.keys)))
-            type_settings = {key: value for key, value in settings.items() if key not in common_keys}
-            fault = settings_problem(row.keys, type_settings, final)
+            own_settings = {key: value for key, value in settings.items() if key not in common_keys}
+            fault = settings_problem(row.keys, own_settings, final)
             if fault is None and final:
-                fault = row.fault(type_settings)
+                fault = row.fault(own_settings)
             if fault is not None:
                 key, sentence = fault
                 raise document.error((*path, key) if key else path, sentence)

@@ -18,8 +18,8 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOT
 def merge(base: Tree, overrides: Tree) -> Tree:
     """Merges a profile's overrides into the base: tables are merged key by key, and other values are replaced.
 
-    If a table of the overrides has another `type`, it replaces the whole table of the base, whose settings are for the
-    old type.
+    A table of the overrides with another `type` replaces the whole table of the base, since the settings of the base
+    belong to the old type.
 
     Examples:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
@@ -36,12 +36,12 @@ def merge(base: Tree, overrides: Tree) -> Tree:
 
 
 def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError], path: KeyPath = ()) -> Any:
-    """Replaces `${NAME}` and `${NAME:-default}` in every text, and `$${` by `${`.
+    """Replaces `${NAME}` and `${NAME:-default}` by environment variables in every text, and `$${` by a literal `${`.
 
     As in a shell, the default is also used if the variable is empty. The value of a variable is not expanded again.
 
     Raises:
-        ConfigError: A variable is not set, or a `${` is not a variable.
+        ConfigError: A variable is not set, or a `${` does not begin a variable.
     """
     if isinstance(value, dict):
         return {key: expand(inner, env, error, (*path, key)) for key, inner in value.items()}
@@ -57,8 +57,8 @@ def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError]
         if not match["end"] or body is None or "${" in (body["default"] or ""):
             raise error(
                 path,
-                "contains a '${' that is not a variable.",
-                fix="write ${NAME} or ${NAME:-default}; $${ is a plain ${.",
+                "contains a '${' that does not begin a variable.",
+                fix="write ${NAME} or ${NAME:-default}; for a literal ${, write $${.",
             )
         name, default = body["name"], body["default"]
         if default is not None:

@@ -116,7 +116,7 @@ def test_where_reading_begins(world: Any, topics: Topics) -> None:
     topics.send(name, numbered(20, 22), 1)
     world.run(pipeline)
     assert world.ids("a.latest") == [20, 21]
-    with pytest.raises(CheckpointError, match="has been followed from latest; the pipeline now says earliest"):
+    with pytest.raises(CheckpointError, match="has been followed from latest; the pipeline now declares earliest"):
         world.run((source.incremental() >> world.sink("a.latest")).named("a.latest"))
     with pytest.raises(InputError, match=r"partition 1 of t\d+ is missing: the topic has 2"):
         world.run((source.start({0: 3}) >> world.sink("a.x")).named("x"))

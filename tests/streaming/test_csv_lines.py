@@ -80,7 +80,7 @@ def test_line_breaks_in_quotes_are_read_with_multi_line(world: Any) -> None:
 
 
 NUL = "it holds a NUL character, which Spark's parser may leave out"
-SPACES = "it holds spaces alone: a value of the only column, or no row"
+SPACES = "it holds only spaces, which may be a value of the only column, or no row"
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -112,7 +112,7 @@ def test_a_header_behind_a_part_of_comments(world: Any) -> None:
 def test_spaces_alone_in_quotes_beside_ignore_trailing_white_space(world: Any, whole: bool) -> None:
     folder = land(world.folder / "in", "a.csv", 'id,name\n1,a \n2,"  "\n3,"b "\n4,""\n" ",c\n')
     source = Files.source(str(folder), "csv", schema="id string, name string")
-    blank = "it has spaces alone in quotes, which ignoreTrailingWhiteSpace cannot read"
+    blank = "it has a field of quoted spaces, which ignoreTrailingWhiteSpace cannot read"
     assert read(world, source.option(ignoreTrailingWhiteSpace=True, multiLine=whole)) == (
         {("1", "a"): 1, ("3", "b "): 1, ("4", None): 1},
         [('" ",c', blank), ('2,"  "', blank)],

@@ -394,8 +394,8 @@ DAMAGED: dict[str, tuple[str, bytes, str]] = {
     "no parquet": ("x.parquet", b"id,name\n1,one\n", "it is no parquet file"),
     "empty": ("x.parquet", b"", r"the file is empty \(0 bytes\)"),
     "truncated": ("x.parquet", PARQUET[:-20], r"not a Parquet file|is not a Parquet|corrupt|truncated"),
-    "no gzip": ("x.csv.gz", b"id\n1\n", r"its name ends in \.gz, but it is not compressed that way"),
-    "gzip": ("x.csv", gzip.compress(b"id\n1\n"), "it is no csv file but gzip: a compressed file needs its ending"),
+    "no gzip": ("x.csv.gz", b"id\n1\n", r"its name ends in \.gz, but its content is not compressed that way"),
+    "gzip": ("x.csv", gzip.compress(b"id\n1\n"), "it is no csv file but gzip: the name of a compressed file"),
     "truncated gzip": ("x.csv.gz", LONG[:-99], "[Uu]nexpected end"),
     "no orc": ("x.orc", b"1234567", "it is no orc file"),
 }  # fmt: skip

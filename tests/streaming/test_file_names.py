@@ -96,7 +96,7 @@ def test_a_column_of_a_file_stands_beside_that_of_its_folder(world: Any) -> None
     world.run(source.on_bad_row("quarantine") >> world.sink("a.t").quarantine("a.q"))
     assert world.rows("a.t", "id", "day") == Counter([(1, "d1"), (2, "d2"), (3, "d3"), (5, "d3")])
     [(reason,)] = world.rows("a.q", "reason")
-    assert reason == "day is not as in the name of the file's folder"
+    assert reason == "day differs from the value in the folder name"
 
 
 def test_a_folder_in_one_of_another_value_is_told(world: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_link_to_a_folder_around_it_is_told(world: Any, link: str, target: str
     (world.folder / "other").mkdir()
     (folder / "x" / "there").symlink_to(world.folder / "other")
     (world.folder / link).symlink_to(world.folder / target)
-    with pytest.raises(InputError, match=rf"is a symbolic link to .*/{target}, a folder around it"):
+    with pytest.raises(InputError, match=rf"is a symbolic link to .*/{target}, which contains the link"):
         world.run(Files.source(str(folder), "csv", schema="id bigint") >> world.sink("a.t"))
 
 

@@ -129,10 +129,10 @@ def test_bytes_and_values_that_are_no_json(world: Any) -> None:
     rows, aside = read(world, Files.source(folder, "json", schema="id bigint, name string"))
     assert rows == {(1, None): 1}
     assert aside == [
-        ('"text"', "it is no JSON object, nor an array of them"),
-        ("[1]", "it is no JSON object, nor an array of them"),
-        ('[] {"id": 4}', "it holds more than one JSON value, of which Spark reads the first alone"),
-        ('[{"id": 3}, 5]', "it is no JSON object, nor an array of them"),
+        ('"text"', "it is neither a JSON object nor an array of JSON objects"),
+        ("[1]", "it is neither a JSON object nor an array of JSON objects"),
+        ('[] {"id": 4}', "it holds more than one JSON value, and Spark would read only the first"),
+        ('[{"id": 3}, 5]', "it is neither a JSON object nor an array of JSON objects"),
         ('{"id": 2, "name": "gr\ufffd\ufffde"}', "it contains bytes that are not UTF-8"),
     ]
 

@@ -14,16 +14,16 @@ from pyspark.errors import PySparkException
 
 from helios.errors import DeclarationError
 from helios.sources.files.formats import FORMATS
-from helios.sources.files.option_values import BOOLEANS, CHARACTERS, SEPARATORS, WHOLE, WORDS, check_value
+from helios.sources.files.option_values import BOOLEANS, CHARACTERS, CHOICES, INTEGERS, SEPARATORS, check_value
 
 pytestmark = pytest.mark.promise("files")
 
 VALUES: dict[frozenset[str], tuple[str, ...]] = {
     BOOLEANS: ("FALSE", "ture", ""),
     CHARACTERS: ("", "'", "ab"),
-    WHOLE: ("5", "128", "0", "-2", "5.0", "x", " 5"),
+    INTEGERS: ("5", "128", "0", "-2", "5.0", "x", " 5"),
     SEPARATORS: (";", "||", "\\t", "\\\\", "\x00", "", "\\", "\\k", "a\\"),
-    frozenset(WORDS): (*{word for words in WORDS.values() for word in words}, "skip_value", "legacy", "LEGCY"),
+    frozenset(CHOICES): (*{word for words in CHOICES.values() for word in words}, "skip_value", "legacy", "LEGCY"),
     frozenset({"lineSep"}): ("\n", "\r\n", "abc", ""),
 }
 FILES = {"csv": "id,b\n1,x\n", "json": '{"id": 1, "b": "x"}\n', "text": "1,x\n"}

@@ -213,7 +213,7 @@ def test_a_source_that_is_filled_anew_stops_its_reader(world: Any, *, skips: boo
     for pipeline in (filled, reader):
         world.run(pipeline)
     world.run(filled, full_refresh=True)
-    with pytest.raises(RunError, match=r"has emptied it, for a full refresh of local\.a\.s") as refused:
+    with pytest.raises(RunError, match=r"has emptied the table, for a full refresh of local\.a\.s") as refused:
         world.run(reader)
     assert str(refused.value.fix) == "refill this target, too: `helios run --full-refresh`."
     world.run(reader, full_refresh=True)

@@ -75,7 +75,7 @@ def test_a_later_text_with_zeros_is_no_number_of_an_inferred_type(world: Any, qu
     assert run.await_termination(60)
     assert world.rows("a.t") == Counter([(12345, 2.5), (777, 4.5)])
     [reason] = [reason for (reason,) in world.rows("a.q", "reason").elements()]
-    assert reason == "code would lose its zeros as int, which was inferred: declare it as string, or as int"
+    assert reason == "code would lose its leading zeros as int, the inferred type: declare it as string, or as int"
 
 
 def test_the_types_of_folders_stay_too(world: Any) -> None:
@@ -90,7 +90,7 @@ def test_the_types_of_folders_stay_too(world: Any) -> None:
     assert run.await_termination(60)
     assert world.rows("a.t") == Counter([(9, "09", 9), (10, "10", 10)])
     assert [reason[:31] for (reason,) in world.rows("a.q", "reason").elements()] == [
-        "code would lose its zeros as int"[:31]
+        "code would lose its leading zeros as int"[:31]
     ]
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.promise("bad-rows")
 MAYBE = "it may belong to a quoted field that began on a line before"
 OPEN = "a quote is not closed, or one inside it is not doubled"
 NUMBER = "it has another number of fields than the file has columns"
-NO_OBJECT = "it is no JSON object, nor an array of them"
+NO_OBJECT = "it is neither a JSON object nor an array of JSON objects"
 
 
 def csv_of(world: Any, content: str | bytes, schema: Any = "id string, name string", **options: Any) -> Any:

@@ -276,7 +276,7 @@ def test_windows_files_are_fine(write: Write) -> None:
         ),
         (
             "[catalogs.prod]\npath = 'x'\n",
-            "helios.toml:1: catalogs.prod: it needs a type. Fix: add type = one of glue, hive, local, memory, "
+            "helios.toml:1: catalogs.prod: it needs a type. Fix: set it to one of glue, hive, local, memory, "
             "nessie, rest.",
         ),
         ("[storages.disk]\ntype = 'local'\n", "helios.toml:1: storages.disk: it needs path."),
@@ -390,8 +390,8 @@ def test_a_type_may_come_from_the_environment(write: Write) -> None:
 @pytest.mark.parametrize("text", ["${", "${}", "${A", "${1A}", "${A-b}", "${A:-${B}}", "x${ A }"])
 def test_a_dollar_brace_that_is_no_variable(write: Write, text: str) -> None:
     assert refused(write(f"[spark]\nmaster = '{text}'\n"), env={"A": "a"}) == (
-        "helios.toml:2: spark.master: contains a '${' that is not a variable. "
-        "Fix: write ${NAME} or ${NAME:-default}; $${ is a plain ${."
+        "helios.toml:2: spark.master: contains a '${' that does not begin a variable. "
+        "Fix: write ${NAME} or ${NAME:-default}; for a literal ${, write $${."
     )
 
 

@@ -34,9 +34,9 @@ def declared_columns(source: Source) -> Schema | None:
         if bounded is not None:
             verb = "is" if bounded == column.kind else "holds"
             raise DeclarationError(
-                f"{source.label()}: {column.name} {verb} {bounded}, and sources have text of any length.",
+                f"{source.label()}: {column.name} {verb} {bounded}, and sources do not check the length of text.",
                 where=source.origin,
-                fix="declare string; a length is a condition of an expect, such as "
+                fix="declare string, and check the length with a step: "
                 f'expect({{"it fits": "length({quoted(column.name)}) <= {bounded.numbers[0]}"}}).',
             )
     return schema

@@ -16,7 +16,7 @@ class DoctorCheck:
             fails.
         where: The address of the service.
         remedy: The advice to the user if the check fails for an unknown cause.
-        needed: Whether the checks that need a JVM depend on this one. They are skipped if all checks with this flag
+        needed: Whether the checks that need a JVM depend on this check. They are skipped if all checks with this flag
             fail.
     """
 

@@ -1,7 +1,7 @@
 """`SourceKind`, the descriptor of a kind of source.
 
 Plans, runs, and commands such as `helios status` take everything that depends on the kind of a source from its
-descriptor. So they work with every kind, including those of other packages.
+descriptor. So they work with every kind, including the kinds of other packages.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _described(source: Source, around: Surroundings) -> Described:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKind:
-    """A kind of source. A simple one needs only `declared` and `reader`.
+    """A kind of source. A simple kind needs only `declared` and `reader`.
 
     Attributes:
-        declared: The type of the declared source; its `kind` is the name of the kind.
-        reader: The class of its reader on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
+        declared: The class of the declared source; the class attribute `kind` is the name of the kind.
+        reader: The class of the reader on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
         position: The class of the source's positions, as the reader writes them.
-        describe: Returns the planned read of a source, with its columns, and the source's problems; may raise a single
-            problem as an `InputError`.
+        describe: Returns the planned read of a source, which has its columns, and a list of the source's problems; may
+            raise a single problem as an `InputError`.
         jars: The components of `helios.environment.coordinates` that the kind needs besides those of the catalogs.
         rereadable: Whether reading the same span twice returns the same rows; `.exactly_once()` requires this.
         counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.
@@ -49,8 +49,8 @@ class SourceKind:
         lag: The function that computes the lag of a pipeline without a JVM, as "module:function". It takes the
             pipeline's name, its recorded position, a `helios.table.view.View` of the tables and checkpoints, and a
             list to which it may append notes. It returns a `Lag`, or None if the lag is unknown.
-        backlog: Returns a read of a plan with its backlog, which is the data that waits to be read; None if the kind
-            cannot tell the backlog. It takes the plan and the number of the read.
+        backlog: Takes a plan and the number of a read. Returns this read with its backlog, which is the data that
+            waits to be read; None if the backlog of the kind is unknown.
         failures: The function that turns an error of the reader into an error for the user, as "module:function". It
             takes the error and the plan, and returns None for an error that it does not know.
         outages: A regular expression for the messages of the source's client while its service does not answer.
@@ -63,14 +63,14 @@ class SourceKind:
         units: The plural name of the units that a batch never splits, such as files.
         store_folder: Returns the location of the source's files if they are on an object store, otherwise None; may
             raise an `InputError`.
-        overlaps: Returns True if an entry may belong to a source although their names differ, as those of overlapping
-            folders do. An entry is the part of a ledger record's position that belongs to one source.
-        empty_entry: A field that only entries of this kind have, with an empty value. It marks the kind of the entry
-            that stands for a source of which no position is recorded yet, for `overlaps`.
+        overlaps: Returns True if an entry may belong to a source although their names differ, as the names of
+            overlapping folders do. An entry is the part of a ledger record's position that belongs to one source.
+        empty_entry: A field that only entries of this kind have, with an empty value. An entry with this field stands
+            for a source of which no position is recorded yet, when `overlaps` compares two sources.
         lookup: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
             span of the batch, the values of the key by column, the source as its plan shows it, and a
-            `helios.table.view.View` of the tables and checkpoints. It returns a `SourceLookup`. Without the function,
-            rows of this kind cannot be read a second time.
+            `helios.table.view.View` of the tables and checkpoints. It returns a `SourceLookup`. None if the rows of
+            this kind cannot be read a second time.
         feed: The class that replaces the source in tests of pipelines, as "module:Class"; a
             `helios.testing.feeds.Feed`. Its arguments are the source and an empty folder. Without it, a test of such a
             pipeline is refused.

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-MOST = 10
-"""The largest number of rows of one source that are shown."""
+MAX_ROWS = 10
+"""The maximum number of rows of one source that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class SourceLookup:
     """The rows with a given key that a batch has read and that the source still has.
 
     Attributes:
-        rows: The rows that have the values of the key in the columns `by`, at most `MOST`.
-        count: The number of all such rows, including those beyond `MOST`.
-        by: The columns that were compared.
+        rows: The first `MAX_ROWS` rows that have the values of the key in the columns `by`.
+        count: The number of all such rows.
+        by: The columns that were compared with the key.
         places: The location of each row in `rows`, such as its file and line; empty if the source has no locations.
         note: The reason why the rows cannot be looked up, or why some may be missing; None if the result is complete.
     """
@@ -45,10 +45,12 @@ def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
     """
     values_by_name = {name.lower(): value for name, value in payload.items()}
     wanted = {name.lower(): value for name, value in key.items()}
-    return bool(key) and all(name in values_by_name and same(values_by_name[name], wanted[name]) for name in wanted)
+    return bool(key) and all(
+        name in values_by_name and same_value(values_by_name[name], wanted[name]) for name in wanted
+    )
 
 
-def same(written: Any, value: Any) -> bool:
+def same_value(written: Any, value: Any) -> bool:
     """Returns True if a value from a file or from JSON, which may be text, equals a value from a table."""
     if written is None or value is None:
         return written is value is None

@@ -6,13 +6,13 @@ from typing import ClassVar, Self
 
 
 class SourcePosition:
-    """How far a source has been read. Each kind of source has a subclass, which parses the positions of its sources.
+    """How far a source has been read. Each kind of source has a subclass, which parses the positions of that kind.
 
     The defaults here suit a source that is not a table.
     """
 
     only_followed: ClassVar[bool] = True
-    """True if only followed sources record such a position; False if sources that are read once record it, too."""
+    """True if only followed sources record positions of this class; False if sources that are read once do so, too."""
 
     @classmethod
     def of(cls, value: object) -> Self | None:
@@ -36,11 +36,11 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if unread snapshots have expired: a later state is read in their place, but only its new rows."""
+        """True if unread snapshots have expired, so that only the new rows of a later state are read in their place."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:
-        """The data between an earlier position and this one, as text.
+        """The data between an earlier position and this position, as text.
 
         Args:
             before: The earlier position; None if that is unknown.

@@ -24,9 +24,9 @@ from helios.sources.files.formats import (
     option_name,
     option_text,
     real_path,
+    refuse_policies_without_schema,
     refuse_timestamps,
     refuse_values,
-    refuse_without_schema,
 )
 from helios.sources.files.option_values import check_value
 from helios.table.file_names import files_below, overlap
@@ -44,15 +44,15 @@ ON_BAD_ROW, ON_BAD_FILE = ("fail", "quarantine", "drop", "null"), ("fail", "quar
 ON_MISSING, ON_CHANGE = ("fail", "skip"), ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
 
-BAD_ROWS = {
+# The texts of a plan for the policies.
+BAD_ROW_TEXTS = {
     "fail": "rows that do not parse stop the run",
     "quarantine": "rows that do not parse go to the quarantine",
     "drop": "rows that do not parse are left out and counted",
     "null": "values that do not parse become null",
 }
-BAD_FILES = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
-OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
-"""The plan's texts for the policies."""
+BAD_FILE_TEXTS = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
+EXTRA_TEXTS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
 
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
 """The formats that the columnar engine reads, each with the reader options that it supports."""
@@ -60,14 +60,14 @@ COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep
 METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
 """The metadata of a row's file that `.with_metadata` can store, with the types of the columns."""
 
-MOST_NAMES = 1000
-"""The format of a local folder is inferred from at most so many file names."""
+MAX_NAMES = 1000
+"""The maximum number of file names from which the format of a local folder is inferred."""
 
 UNDECLARED_FIELDS = "it has fields that the columns lack: "
-"""The beginning of the reason why a json row with undeclared fields is bad; the fields follow, as JSON."""
+"""The beginning of the reason for a bad json row with undeclared fields. The fields follow, as JSON."""
 
-SHOWN = 5
-"""A message names at most so many columns."""
+MAX_SHOWN = 5
+"""The maximum number of columns that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +82,14 @@ class FilesSource(Source):
     missing: str = "fail"
     changed: str = "fail"
     extra: str = "fail"
-    adds_text: bool = False  # with extra="add": undeclared columns are read as text, without inference of their types
+    adds_text: bool = False  # for extra="add": undeclared columns are read as text, and their types are not inferred
     rescued: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"
     bad_file: str = "fail"
     timestamps: str = "s"
     storage: Storage | str | None = None
-    owner_label: str = ""  # the label of another kind of source that keeps its rows in these files
+    owner_label: str = ""  # the label of the source of another kind that stores its rows in these files
 
     @property
     def ledger_name(self) -> str:
@@ -131,7 +131,7 @@ class FilesSource(Source):
 
         Args:
             poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
-            max_files: The most files of one batch.
+            max_files: The maximum number of files of one batch.
         """
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
@@ -158,7 +158,7 @@ class FilesSource(Source):
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
 
         Raises:
-            DeclarationError: The format does not have the option, Helios does not pass the option to Spark, or its
+            DeclarationError: The format does not have the option, Helios does not pass the option to Spark, or the
                 value is invalid or would lose data.
         """
         where = caller()
@@ -167,8 +167,8 @@ class FilesSource(Source):
             option, text = option_name(name, self.format, where), option_text(name, value, where)
             check_value(option, text, self.format, where)
             texts[option] = text
-        before = {name: text for name, text in self.options if name != "sep" or "delimiter" not in texts}
-        source = replace(self, options=tuple({**before, **texts}.items()))  # Spark prefers `sep`, which .tsv files have
+        kept = {name: text for name, text in self.options if name != "sep" or "delimiter" not in texts}
+        source = replace(self, options=tuple({**kept, **texts}.items()))  # Spark prefers `sep`, which .tsv files have
         refuse_values(source.reader_options(), where)
         if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)
@@ -203,7 +203,7 @@ class FilesSource(Source):
             columns: The same metadata under other column names: `.with_metadata(path="_file")`.
 
         Raises:
-            DeclarationError: A name is not one of these.
+            DeclarationError: A name is none of the three.
 
         Examples:
             >>> Files.source("in", "csv", schema="id bigint").with_metadata("_file", came="_arrived").metadata
@@ -221,13 +221,13 @@ class FilesSource(Source):
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         if self.bad_row == self.bad_file == "fail":
-            yield f"{BAD_ROWS['fail']}, and files that cannot be read"
+            yield "rows that do not parse, and files that cannot be read, stop the run"
         else:
-            yield f"{BAD_ROWS[self.bad_row]}; files that cannot be read {BAD_FILES[self.bad_file]}"
+            yield f"{BAD_ROW_TEXTS[self.bad_row]}; files that cannot be read {BAD_FILE_TEXTS[self.bad_file]}"
         if self.declared_schema is None:
             yield "columns as the files name them"
         else:
-            kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMNS[self.extra]
+            kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else EXTRA_TEXTS[self.extra]
             yield f"other columns {kept}"
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
@@ -256,7 +256,7 @@ class FilesSource(Source):
         Args:
             place: The file or folder that has the undeclared columns.
         """
-        shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
         return InputError(
             f"{place} has columns that the declared schema lacks: {shown}. {near_miss(names[0], declared)}",
             where=self.origin,
@@ -311,10 +311,10 @@ class Files:
             extra: The policy for undeclared columns of a file: "fail" stops the run and names the columns, "ignore"
                 leaves them out, "add" reads them too.
             rescued: The name of a column that keeps undeclared columns, as JSON.
-            timestamps: The unit of json numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
-                "us". A time outside of the years 1 to 9999 makes the row bad.
-            storage: The storage of the path, or its name in `[storages]`. By default the storage of a catalog of the
-                pipeline that has the same location or kind of store, otherwise the cloud's own credentials.
+            timestamps: The unit of json numbers in columns that the schema declares as timestamps: "s" (default), "ms"
+                or "us" since 1970. A time outside of the years 1 to 9999 makes the row bad.
+            storage: The storage of the path, or its name in `[storages]`. By default the storage of one of the
+                pipeline's catalogs, if it has the location or kind of the path; otherwise the cloud's own credentials.
 
         Raises:
             DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` is invalid.
@@ -322,7 +322,7 @@ class Files:
         path = _path(path)
         file_format = _format(path, format)
         one_of(extra, EXTRA, "extra")
-        refuse_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
+        refuse_policies_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
         refuse_timestamps(path, file_format if schema is not None else "", timestamps)
         tsv_options = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
         return FilesSource(
@@ -361,7 +361,7 @@ def _format(path: str, format: str | None) -> str:
         raise DeclarationError(
             f"Files.source({path!r}): ** matches a single level in Hadoop's globs.",
             where=caller(),
-            fix="write the folder: it is read with all folders below it; or write */ for each level.",
+            fix="write the folder, which is read with all folders below it; or write */ for each level.",
         )
     return format or _inferred_format(path)
 
@@ -389,4 +389,4 @@ def _first_names(path: str) -> list[str]:
     if parts.scheme not in ("", "file"):
         return []
     local = path.removeprefix("file://").removeprefix("file:")
-    return [os.path.basename(file) for file in islice(files_below(local), MOST_NAMES)]
+    return [os.path.basename(file) for file in islice(files_below(local), MAX_NAMES)]

@@ -20,10 +20,10 @@ from helios.sources.files.declare import METADATA as FILE_METADATA
 from helios.sources.files.declare import FilesSource
 from helios.table.file_names import files_below, is_glob, matches, overlap, split_glob
 
-MOST_FOOTERS = 1000
-"""The most footers that a check reads. The columns of larger folders are known only when the pipeline runs."""
+MAX_FOOTERS = 1000
+"""The maximum number of footers that a check reads. For larger folders, only a run determines the columns."""
 
-READERS = 16
+FOOTER_THREADS = 16
 """The threads that read footers. There are many, since each thread mostly waits for the disk."""
 
 
@@ -37,16 +37,16 @@ def local(path: str) -> str | None:
 def parquet_columns(path: str) -> Schema | None:
     """The columns of all parquet files under a local path, united by name.
 
-    A column has the type `unknown` if its types in the files differ. The result is None if there are no files or too
+    A column whose types in the files differ has the type `unknown`. The result is None if there are no files or too
     many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
-    files = list(islice(files_below(folder), MOST_FOOTERS + 1)) if folder is not None else []
-    if not files or len(files) > MOST_FOOTERS:
+    files = list(islice(files_below(folder), MAX_FOOTERS + 1)) if folder is not None else []
+    if not files or len(files) > MAX_FOOTERS:
         return None
     assert folder is not None
-    above = folder if os.path.lexists(folder) else split_glob(folder)[0]
-    if any("=" in os.path.relpath(os.path.dirname(file) or ".", above) for file in files):
+    base = folder if os.path.lexists(folder) else split_glob(folder)[0]
+    if any("=" in os.path.relpath(os.path.dirname(file) or ".", base) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor
 
@@ -54,7 +54,7 @@ def parquet_columns(path: str) -> Schema | None:
     import pyarrow.parquet
 
     try:
-        with ThreadPoolExecutor(min(READERS, len(files))) as pool:
+        with ThreadPoolExecutor(min(FOOTER_THREADS, len(files))) as pool:
             schemas = list(pool.map(pyarrow.parquet.read_schema, files))
     except (pyarrow.ArrowException, OSError):
         return None  # the run reports the file
@@ -66,17 +66,17 @@ def parquet_columns(path: str) -> Schema | None:
     return Schema(tuple(columns.values()))
 
 
-def missing_path(source: FilesSource) -> NotFound | None:
+def missing_path_error(source: FilesSource) -> NotFound | None:
     """The error for a local path that does not exist, since a run would stop at it; None for any other path."""
     path = local(source.path)
     if path is None or matches(path):
         return None
     parent, name = os.path.split(path.rstrip("/"))
     siblings = sorted(os.listdir(parent or ".")) if os.path.isdir(parent or ".") else []
-    return nothing_there(source, f" {near_miss(name, siblings)}" if siblings and not is_glob(name) else "")
+    return nothing_there_error(source, f" {near_miss(name, siblings)}" if siblings and not is_glob(name) else "")
 
 
-def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
+def nothing_there_error(source: FilesSource, hint: str = "") -> NotFound:
     """The error for a path that does not exist."""
     return NotFound(
         f"{source.label()}: there is nothing at {source.path}.{hint}",
@@ -85,7 +85,7 @@ def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
     )
 
 
-def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
+def store_folder(source: FilesSource, context: Context) -> StoreFolder | None:
     """The folder of a source, with its storage, if the path is on an object store; None for any other path."""
     kind, storage = kind_of(source.path), source.storage
     if isinstance(storage, str):
@@ -105,7 +105,7 @@ def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[
         schema = parquet_columns(source.path)
     elif schema is not None and source.rescued:
         schema = Schema((*schema.columns, Column(source.rescued, "string")))
-    problems: list[HeliosError] = _not_null_problem(source, schema)
+    problems: list[HeliosError] = _not_null_problems(source, schema)
     if schema is not None and source.metadata:
         names = [name for name, _ in source.metadata if schema.get(name) is not None]
         problems += [source.name_taken_error(name, "schema=") for name in names]
@@ -117,8 +117,8 @@ def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[
     return ReadPlan(source=source, schema=schema), problems
 
 
-def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
-    """The error for columns that are declared NOT NULL, since readers of files do not check this; at most one error."""
+def _not_null_problems(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
+    """At most one error, for columns that are declared NOT NULL, since readers of files do not check this."""
     names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
     if not names or source.declared_schema is None:
         return []
@@ -133,7 +133,7 @@ def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[Helios
     ]
 
 
-def is_same(source: FilesSource, entry: Mapping[str, Any]) -> bool:
-    """Returns True if a recorded entry belongs to a folder that overlaps with the path of the source."""
+def overlaps(source: FilesSource, entry: Mapping[str, Any]) -> bool:
+    """Returns True if a recorded entry belongs to a folder that overlaps with the folder of the source."""
     is_folder = "digest" in entry or "log" in (entry.get("place") or {})
     return is_folder and overlap(source.path, str(entry["source"]))

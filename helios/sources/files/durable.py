@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Syncs a folder, so that files which were created, renamed or deleted in it stay so after a power failure."""
+    """Syncs a folder, so that a power failure does not undo the creation, renaming or deletion of its files."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,11 +9,11 @@ from typing import Any, Self
 from helios.sources.common.file import File
 from helios.sources.common.position import SourcePosition
 
-MOST_NAMES_IN_TEXT = 3
-"""The most file names in the text of a position."""
+MAX_NAMES_IN_TEXT = 3
+"""The maximum number of file names in the text of a position."""
 
-MOST_NAME_BYTES = 8_000
-"""The bytes at which a position leaves its files out. They are few, since every snapshot summary stores a position."""
+MAX_NAME_BYTES = 8_000
+"""From this size on, a position leaves its files out. The limit is low, since snapshot summaries store positions."""
 
 STAT_BYTES = 32
 """The approximate bytes of a file's size and modification time in a position, in addition to its path."""
@@ -29,8 +29,8 @@ class FolderPosition(SourcePosition):
         files: The number of files of the entry.
         bytes: The total size of these files.
         hash: The hash of the entry, which also covers all earlier entries.
-        read: The number of files of this entry and all earlier entries.
-        names: The files of the entry; empty if they would take `MOST_NAME_BYTES` or more.
+        read: The total number of files of the entry and all earlier entries.
+        names: The files of the entry; empty if they would take `MAX_NAME_BYTES` or more.
     """
 
     log: str
@@ -57,12 +57,12 @@ class FolderPosition(SourcePosition):
         count = "1 file" if self.files == 1 else f"{self.files:,} files"
         if not self.names:
             return count
-        names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:MOST_NAMES_IN_TEXT])
-        return f"{count}: {names}{', ...' if len(self.names) > MOST_NAMES_IN_TEXT else ''}"
+        names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:MAX_NAMES_IN_TEXT])
+        return f"{count}: {names}{', ...' if len(self.names) > MAX_NAMES_IN_TEXT else ''}"
 
     def with_names(self, files: Sequence[File]) -> Self:
-        """The position with the files of its entry, if their names are short enough."""
-        short = sum(len(file.path.encode()) + STAT_BYTES for file in files) < MOST_NAME_BYTES
+        """The position with the files of its entry, unless the files take too many bytes."""
+        short = sum(len(file.path.encode()) + STAT_BYTES for file in files) < MAX_NAME_BYTES
         return replace(self, names=tuple(files) if short else ())
 
     def as_json(self) -> dict[str, Any]:

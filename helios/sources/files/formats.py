@@ -22,13 +22,13 @@ class FileFormat(NamedTuple):
     Attributes:
         options: The options of Spark's reader, by name (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
         parsed: Whether rows are parsed from text, which can fail.
-        owns_types: Whether each file stores the types of its columns, as parquet does.
+        stores_types: Whether each file stores the types of its columns, as parquet does.
         jars: Components of `helios.environment.coordinates` that the format needs.
     """
 
     options: tuple[str, ...]
     parsed: bool = False
-    owns_types: bool = False
+    stores_types: bool = False
     jars: tuple[str, ...] = ()
 
 
@@ -38,7 +38,7 @@ _TIMES = (
 _TEXT = ("encoding", "charset", "lineSep", "multiLine")
 
 FORMATS: Mapping[str, FileFormat] = {
-    "parquet": FileFormat(options=("datetimeRebaseMode", "int96RebaseMode"), owns_types=True),
+    "parquet": FileFormat(options=("datetimeRebaseMode", "int96RebaseMode"), stores_types=True),
     "csv": FileFormat(
         options=(
             *_TIMES, *_TEXT, "sep", "delimiter", "quote", "escape", "charToEscapeQuoteEscaping", "comment", "header",
@@ -56,8 +56,8 @@ FORMATS: Mapping[str, FileFormat] = {
         ),
         parsed=True,
     ),
-    "avro": FileFormat(options=("avroSchema", "datetimeRebaseMode"), owns_types=True, jars=("avro",)),
-    "orc": FileFormat(options=(), owns_types=True),
+    "avro": FileFormat(options=("avroSchema", "datetimeRebaseMode"), stores_types=True, jars=("avro",)),
+    "orc": FileFormat(options=(), stores_types=True),
     "text": FileFormat(options=("wholetext", "lineSep", "encoding"), parsed=True),
 }  # fmt: skip
 """The formats, by name."""
@@ -69,13 +69,13 @@ ENDINGS: Mapping[str, str] = {
 """The format of each ending of a file name."""
 
 DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header", "true"), ("escape", '"'))}
-"""Helios's defaults of options. A quote inside quotes is doubled, as in RFC 4180; Spark's default is a backslash."""
+"""Helios's defaults of options. A quote inside quotes is doubled, as in RFC 4180; Spark expects a backslash."""
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
 _NO_FALLBACK = "leave it out: values are read by dateFormat and timestampFormat, else by Spark's casts."
 _IN_PATH = "write it into the path, as a glob."
-_BY_NAME = "leave it out: only a glob in the path chooses files."
+_GLOB_ONLY = "leave it out: only a glob in the path chooses files."
 _FOLLOWED = "leave it out: a followed folder has its own log of the files that were read."
 REFUSED: Mapping[str, str] = {
     "mode": _BAD_ROW,
@@ -88,8 +88,8 @@ REFUSED: Mapping[str, str] = {
     "basePath": "leave it out: folders such as day=2026-01-01 below the path become columns.",
     "recursiveFileLookup": "leave it out: folders below the path are always read.",
     "pathGlobFilter": _IN_PATH,
-    "modifiedBefore": _BY_NAME,
-    "modifiedAfter": _BY_NAME,
+    "modifiedBefore": _GLOB_ONLY,
+    "modifiedAfter": _GLOB_ONLY,
     "maxFilesPerTrigger": "write .incremental(max_files=...).",
     "maxFileAge": _FOLLOWED,
     "latestFirst": _FOLLOWED,
@@ -98,7 +98,7 @@ REFUSED: Mapping[str, str] = {
     "compression": "leave it out: the codec follows from each file's extension.",
     "singleVariantColumn": 'read the file as text, and parse it with a step: with_columns(v="parse_json(value)").',
 }
-"""Spark's options that would drop or change rows silently, or that Helios handles itself, each with the fix."""
+"""Spark's options that would silently drop or change rows, or that Helios handles itself. Each has its fix."""
 
 
 def ending_of(name: str) -> str:
@@ -171,15 +171,15 @@ QUOTE_HANDLINGS = ("STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE")
 """The allowed ways to handle a quote that is not doubled. Spark's other ways lose data or stop the run."""
 
 NANOS = re.compile(r"S{7}|n|N")
-"""The letters of a time format that stand for digits below a microsecond, which Spark drops."""
+"""The letters of a time format for digits below a microsecond. Spark drops such digits."""
 
 
 def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
-    """Raises `DeclarationError` for options, defaults included, that alone or together would lose data silently."""
+    """Raises `DeclarationError` for option values that silently lose data, alone or together; includes the defaults."""
     handling = options.get("unescapedQuoteHandling", QUOTE_HANDLINGS[0])
     if handling.upper() not in QUOTE_HANDLINGS:
         raise DeclarationError(
-            f"option(unescapedQuoteHandling={handling!r}): Spark drops quotes or values then, or stops the run.",
+            f"option(unescapedQuoteHandling={handling!r}): with it, Spark drops quotes or values, or stops the run.",
             where=where,
             fix=f"write {' or '.join(QUOTE_HANDLINGS)}, and say what happens to bad rows with .on_bad_row.",
         )
@@ -187,8 +187,8 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
     empty_options = [name for name in ("emptyValue", "nullValue") if name in options]
     if len(separator) > 1 and not separator.startswith("\\") and empty_options:
         raise DeclarationError(
-            f"option({empty_options[0]}=...) beside a separator of several characters, {separator!r}: Spark reads an "
-            "empty last field after a quoted one as an empty text.",
+            f"option({empty_options[0]}=...) with a separator of several characters, {separator!r}: Spark reads an "
+            "empty last field as an empty text, if the field before is quoted.",
             where=where,
             fix=f"leave {empty_options[0]} out, and convert with a step: with_columns(c=\"nullif(c, '...')\").",
         )
@@ -203,23 +203,23 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
             raise DeclarationError(
                 f"option({name}={options[name]!r}): Spark truncates to microseconds.",
                 where=where,
-                fix="write at most SSSSSS; or leave the option out: values that are not ISO 8601 are bad rows then.",
+                fix="write at most SSSSSS; or leave the option out: then values that are not ISO 8601 are bad.",
             )
 
 
-def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
-    """Raises `DeclarationError` if a policy for undeclared columns is set (True), but no columns are declared."""
+def refuse_policies_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
+    """Raises `DeclarationError` if a policy for undeclared columns is set (True) without declared columns."""
     policy = next((name for name, is_set in policies.items() if is_set), None)
     if schema is None and policy is not None:
         raise DeclarationError(
-            f"Files.source({path!r}): {policy}= applies to columns beside a declared schema, and none is declared.",
+            f"Files.source({path!r}): {policy}= applies to columns that schema= lacks, and there is no schema=.",
             where=caller(),
             fix=f"pass schema=, or leave {policy}= out.",
         )
 
 
 def refuse_timestamps(path: str, format: str, unit: str) -> None:
-    """Refuses an unknown unit of timestamps, and any but "s" if the files cannot have timestamps as numbers.
+    """Refuses an unknown unit of timestamps, and a unit other than "s" if no timestamps are read from numbers.
 
     `format` is empty if no columns are declared, or if an option says how timestamps are written.
 
@@ -228,10 +228,10 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(
-            f"Files.source({path!r}): timestamps= applies to numbers of json where schema= has a timestamp and no "
-            "timestampFormat is given.",
+            f"Files.source({path!r}): timestamps= applies to json numbers in columns that schema= declares as "
+            "timestamps, without the option timestampFormat.",
             where=caller(),
-            fix="leave timestamps= out, or declare the columns of json files.",
+            fix="leave timestamps= out; or read json with schema=, and leave timestampFormat out.",
         )
 
 

@@ -53,7 +53,8 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None
-    return waiting_lag([stat for path, stat in listed.items() if stat[0] and known.get(path) != stat])
+    unread = (stat for path, stat in listed.items() if known.get(path) != stat)
+    return waiting_lag([(size, modified) for size, modified in unread if size])  # an empty file waits for content
 
 
 def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:

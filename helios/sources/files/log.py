@@ -1,17 +1,17 @@
-"""The log of a followed folder, which says which files each planned batch reads.
+"""The log of a followed folder, which lists the files of each planned batch.
 
 <checkpoint>/helios/files/<source>/
   7.1f0e9a3bc2d4          entry 7: a header, then a line for each file: its path, size and modification time
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when the entry was read
   7.1f0e9a3bc2d4.unread   the files of entry 7 that could not be read
-  7.1f0e9a3bc2d4.failed   exists if a run failed on entry 7 before it wrote anything: its files may be repaired
-  6.80cd5b1f77e9.forgotten  exists if entries 1 to 6 were deleted, as their files are gone for good
+  7.1f0e9a3bc2d4.failed   exists if a run failed on entry 7 and wrote nothing of it: the files may be repaired
+  6.80cd5b1f77e9.forgotten  exists if entries 1 to 6 were deleted, as the files that they list are gone for good
 
 An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash of
-the previous entry. So a position proves all entries up to its own: a log that was cut or edited is refused. The name of
-a log file contains the hash, too. So an entry of a crashed driver, or of a batch that was planned and then given up, is
-never mistaken for another entry with the same number.
+the previous entry. A position has the hash of an entry, which proves all entries up to it: a log that was cut or
+edited is refused. The name of a log file contains the hash, too. So an entry of a crashed driver, or of a batch that
+was planned and then given up, is never mistaken for another entry with the same number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helios.sources.common.file import File
 from helios.sources.files.folder_position import FolderPosition
 
 FANOUT = 32
-"""The number of log files that are merged into one. So a million entries take about a hundred files."""
+"""The number of log files that are merged into one file. So a million entries take about a hundred files."""
 
 HASH_IN_NAME = 12
 """The number of characters of an entry's hash in the name of a file."""
@@ -40,8 +40,8 @@ UNREADABLE = ".unread"
 FORGOTTEN = ".forgotten"
 FAILED = ".failed"
 
-Known = dict[str, tuple[int, int]]
-"""The size and modification time of files that were read, by their paths."""
+FileStats = dict[str, tuple[int, int]]
+"""The size and modification time of files, by path."""
 
 
 class Store(Protocol):
@@ -63,18 +63,19 @@ class Entry:
     Attributes:
         number: The number of the entry; 1 for the first one.
         previous: The hash of the previous entry; empty for the first one.
-        planned: The time at which the batch was planned, in milliseconds since 1970.
+        planned_at: The time at which the batch was planned, in milliseconds since 1970.
+        lines: The files, each as a line of JSON.
     """
 
     number: int
     previous: str
     lines: tuple[str, ...]
-    planned: int
+    planned_at: int
 
     @classmethod
-    def of_files(cls, number: int, previous: str, files: Sequence[File], planned: int) -> Entry:
+    def of_files(cls, number: int, previous: str, files: Sequence[File], planned_at: int) -> Entry:
         lines = [json.dumps([f.path, f.size, f.modified], ensure_ascii=False, separators=(",", ":")) for f in files]
-        return cls(number, previous, tuple(lines), planned)
+        return cls(number, previous, tuple(lines), planned_at)
 
     @property
     def hash(self) -> str:
@@ -87,7 +88,7 @@ class Entry:
     @property
     def text(self) -> str:
         head = {"v": 1, "entry": self.number, "files": len(self.lines), "previous": self.previous, "hash": self.hash}
-        head["planned"] = self.planned
+        head["planned"] = self.planned_at
         return "".join(f"{line}\n" for line in (json.dumps(head), *self.lines))
 
 
@@ -119,10 +120,10 @@ def entries(text: str) -> Iterator[Entry]:
             entry = Entry(
                 int(head["entry"]), str(head["previous"]), tuple(lines[start + 1 : end]), int(head["planned"])
             )
-            is_whole = len(entry.lines) == count and end < len(lines) and entry.hash == head["hash"]
+            is_intact = len(entry.lines) == count and end < len(lines) and entry.hash == head["hash"]
         except (ValueError, KeyError, TypeError):
             return
-        if not is_whole or (before is not None and (entry.number, entry.previous) != (before.number + 1, before.hash)):
+        if not is_intact or (before is not None and (entry.number, entry.previous) != (before.number + 1, before.hash)):
             return
         yield entry
         before, start = entry, end
@@ -139,11 +140,11 @@ class FileLog:
 
     # reading
 
-    def load(self, at: FolderPosition, other: FileLog | None = None) -> Known:
+    def load(self, at: FolderPosition, other: FileLog | None = None) -> FileStats:
         """Returns the files that were read up to a position, after a check of all hashes.
 
-        The next `append` continues at the position. `other` is the log of another checkpoint, which this one replaces:
-        its entries are copied if this log lacks one.
+        The next `append` continues at the position. `other` is the log of the checkpoint that this checkpoint replaces:
+        if this log lacks an entry, all entries of `other` up to the position are copied.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -156,15 +157,15 @@ class FileLog:
         except CheckpointError:
             if other is None or other.location == self.location:
                 raise
-            return self._copied(at, other)
+            return self._load_copied(at, other)
         chain.reverse()
         self._log_files = [
             LogFile(name, file_entries[0].number, file_entries[-1].number) for name, file_entries in chain
         ]
         return self._known([entry for _, file_entries in chain for entry in file_entries])
 
-    def _copied(self, at: FolderPosition, other: FileLog) -> Known:
-        """Loads a position of another log, and copies its entries and their notes into this log, as one file."""
+    def _load_copied(self, at: FolderPosition, other: FileLog) -> FileStats:
+        """Loads another log up to a position, and copies its entries into one file of this log, with their notes."""
         known = other.load(at)
         copied = [entry for _, file_entries in reversed(list(other._chain(at))) for entry in file_entries]
         oldest = copied[0]
@@ -181,7 +182,7 @@ class FileLog:
         return known
 
     def files(self, after: int, at: FolderPosition) -> list[File]:
-        """The files of the entries after the entry number `after`, up to a position, without skipped files.
+        """The files of the entries from number `after + 1` up to a position, without skipped files.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -192,13 +193,13 @@ class FileLog:
             files += [file for file in entry.files if file.path not in skipped]
         return files
 
-    def planned(self, after: int, at: FolderPosition) -> dict[str, int]:
-        """The time, in ms since 1970, at which each file of the entries after `after`, up to a position, was planned.
+    def planned_times(self, after: int, at: FolderPosition) -> dict[str, int]:
+        """The times at which files were planned, in ms since 1970, by path. The entries are those of `files`.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
         """
-        return {file.path: entry.planned for entry in self._entries_after(after, at) for file in entry.files}
+        return {file.path: entry.planned_at for entry in self._entries_after(after, at) for file in entry.files}
 
     def _entries_after(self, after: int, at: FolderPosition) -> list[Entry]:
         later: list[Entry] = []
@@ -218,7 +219,7 @@ class FileLog:
             number, digest = file_entries[0].number - 1, file_entries[0].previous
 
     def _file_with(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
-        """The name of the log file that contains the entry with a number and a hash, and its entries up to that one."""
+        """The name of the log file with the entry that has a number and a hash, and the file's entries up to it."""
         candidates = [file for file in map(LogFile.of_name, names) if file and file.first <= number <= file.last]
         # A merged file is tried before the files that were merged into it, which may still exist. Among files with the
         # same first entry, the one that ends with the wanted entry is tried first.
@@ -228,21 +229,21 @@ class FileLog:
             kept = [entry for entry in entries(text) if entry.number <= number]
             if kept and kept[-1].number == number and kept[-1].hash == digest:
                 return file.name, kept
-        raise self._damaged(number, bool(candidates), at)
+        raise self._missing_entry_error(number, bool(candidates), at)
 
-    def _damaged(self, number: int, has_file: bool, at: FolderPosition) -> CheckpointError:
-        count = f", which has {at.files:,} files," if number == at.entry else ""
+    def _missing_entry_error(self, number: int, has_file: bool, at: FolderPosition) -> CheckpointError:
+        count = f", which has {at.files:,} files" if number == at.entry else ""
         return CheckpointError(
-            f"the log of the files that were read, {self.location}, does not have its entry {number}{count} any more: "
-            f"{'the log was cut or changed' if has_file else 'its file is gone'}. Without the entry nobody knows which "
-            "files were read.",
+            f"{self.location}, the log of the files that were read, no longer has entry {number}{count}: "
+            f"{'the log was cut or changed' if has_file else 'the file of the entry is gone'}. Without the entry it is "
+            "unknown which files were read.",
             fix="restore the folder from a backup, refill the target with `helios run --full-refresh` while the files "
             "are there, or run under a new name into a new target.",
         )
 
-    def _known(self, entries_read: Sequence[Entry]) -> Known:
+    def _known(self, entries_read: Sequence[Entry]) -> FileStats:
         """The files of entries, without skipped files."""
-        known: Known = {}
+        known: FileStats = {}
         any_skipped = any(name.endswith(SKIPPED) for name in self._store.names(self._folder))
         for entry in entries_read:
             skipped = self.skipped(entry) if any_skipped else frozenset[str]()
@@ -301,23 +302,23 @@ class FileLog:
         noted = json.loads(self._store.read(self._note_name(at.entry, at.hash, UNREADABLE)) or "[]")
         return {File(*file): cause for *file, cause in noted if cause}
 
-    def unreadable(self) -> Known:
-        """The files of all entries that could not be read, with the size and time that they had then."""
+    def unreadable(self) -> FileStats:
+        """The unreadable files of all entries, with the size and time that they had when they could not be read."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREADABLE)]
         names.sort(key=lambda name: int(name.partition(".")[0]))  # if two entries note a file, the later one wins
-        unreadable: Known = {}
+        unreadable: FileStats = {}
         for name in names:
             files = json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
             unreadable |= {path: (size, modified) for path, size, modified, _ in files}
         return unreadable
 
     def forget(self, at: FolderPosition) -> None:
-        """Deletes the entries before a position, whose files are gone for good, so that the log does not grow for ever.
+        """Deletes the entries before a position, so that the log does not grow for ever.
 
-        The entry of the position itself is kept, with all entries of the same log file.
+        The files of these entries must be gone for good. Entries in the log file of the position itself are kept.
         """
         _, kept = next(self._chain(at), ("", []))
-        if not kept or not kept[0].previous:  # no entry yet, or none before
+        if not kept or not kept[0].previous:  # there is no entry before `kept`
             return
         oldest = kept[0]
         # The note is written first, since it ends the chain of hashes: after a crash, only unneeded files are left.
@@ -344,7 +345,7 @@ class FileLog:
         self._log_files.append(LogFile(name, entry.number, entry.number))
 
     def _merge(self, last: int) -> None:
-        """Merges log files if the entry `last`, which a later one follows, completes 32, 1024, ... entries."""
+        """Merges log files if `last`, the number of the entry before the newest, completes 32, 1024, ... entries."""
         size = FANOUT
         while last and last % size == 0:
             log_files = [file for file in self._log_files if file.first > last - size and file.last <= last]
@@ -363,11 +364,11 @@ class FileLog:
         return [entry for entry in entries(text) if file.first <= entry.number <= file.last]
 
 
-def known_of(files: Iterable[File]) -> Known:
+def stats_of(files: Iterable[File]) -> FileStats:
     return {file.path: (file.size, file.modified) for file in files}
 
 
-def oldest_first(files: Known) -> list[File]:
+def oldest_first(files: FileStats) -> list[File]:
     """The files of a listing, by modification time, then by path.
 
     Examples:

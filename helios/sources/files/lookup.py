@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from helios.errors import HeliosError
 from helios.sources.common.file import File
-from helios.sources.common.lookup import MOST, SourceLookup, has
+from helios.sources.common.lookup import MAX_ROWS, SourceLookup, has
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import ReadOnlyLog
 from helios.sources.files.log import FileLog
@@ -18,10 +18,10 @@ from helios.table.positions import Span
 from helios.table.storage import Folder
 from helios.table.view import View
 
-MOST_BYTES = 256 << 20
-"""The most bytes of files that are searched for the rows with a key."""
-SEARCHED_CSV_OPTIONS = {"header": "true", "escape": '"', "multiline": "true"}
-"""The csv options that the search supports, with their only supported values; in addition, any separator."""
+MAX_BYTES = 256 << 20
+"""The maximum total size of the files that are searched for the rows with a key."""
+SEARCHABLE_CSV_OPTIONS = {"header": "true", "escape": '"', "multiline": "true"}
+"""The csv options that the search supports, each with its only supported value. Any separator is supported, too."""
 
 
 def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> SourceLookup:
@@ -35,7 +35,7 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
     if at is None:
         return SourceLookup(note="a folder that is read once has no log of its files")
     properties = view.places[0].properties if view.places else {}
-    default = -1 if span.whole else at.entry - 1  # all entries, or only the last one
+    default = -1 if span.whole else at.entry - 1  # -1 for all entries; otherwise only the last entry is read
     after = before.entry if before is not None and before.log == at.log else default
     try:
         files = _files(after, at, properties)
@@ -44,13 +44,13 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
         if not files:
             return SourceLookup(note=error.what)
     size = sum(file.size for file in files)
-    if size > MOST_BYTES:
-        return SourceLookup(note=f"{len(files):,} files ({size >> 20:,} MB) are not searched")
-    return _searched(files, key, declared, properties)
+    if size > MAX_BYTES:
+        return SourceLookup(note=f"{len(files):,} files ({size >> 20:,} MB) are too large to be searched")
+    return _search(files, key, declared, properties)
 
 
 def _files(after: int, at: FolderPosition, properties: Mapping[str, str]) -> list[File]:
-    """The files of the entries in a folder's log after number `after`, up to a position."""
+    """The files of a folder's log in the entries from number `after + 1` up to a position."""
     root, _, number = at.log.partition("/helios/files/")
     return FileLog(ReadOnlyLog(Folder(_uri(root), properties)), root, int(number)).files(after, at)
 
@@ -60,7 +60,7 @@ def _uri(path: str) -> str:
     return f"file:///{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
 
 
-def _searched(
+def _search(
     files: list[File], key: Mapping[str, Any], declared: Mapping[str, Any], properties: Mapping[str, str]
 ) -> SourceLookup:
     """Looks up a key in files, the newest file first."""
@@ -74,22 +74,21 @@ def _searched(
             unsupported += 1
             continue
         try:
-            matches = [
-                (at, row) for at, row in read_rows(Folder(_uri(folder), properties).content(name)) if has(row, key)
-            ]
+            content = Folder(_uri(folder), properties).content(name)
+            matches = [(place, row) for place, row in read_rows(content) if has(row, key)]
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             unreadable += 1
             continue
         rows += [row for _, row in reversed(matches)]
-        places += [f"{name}, {at}: " for at, _ in reversed(matches)]
+        places += [f"{name}, {place}: " for place, _ in reversed(matches)]
     notes = [f"{unreadable:,} of {len(files):,} files cannot be read any more"] if unreadable else []
-    other = f"{unsupported:,} of {len(files):,} files have a format or options that cannot be searched"
-    notes += [other] if unsupported else []
+    if unsupported:
+        notes.append(f"{unsupported:,} of {len(files):,} files have a format or options that cannot be searched")
     return SourceLookup(
-        rows=tuple(rows[:MOST]),
+        rows=tuple(rows[:MAX_ROWS]),
         count=len(rows),
         by=tuple(key),
-        places=tuple(places[:MOST]),
+        places=tuple(places[:MAX_ROWS]),
         note="; ".join(notes) or None,
     )
 
@@ -103,8 +102,8 @@ def _reader(file: File, declared: Mapping[str, Any]) -> Any:
         return _parquet
     if file_format == "json" and not options:
         return _json
-    has_searched_options = all(SEARCHED_CSV_OPTIONS.get(name.lower()) == value for name, value in options.items())
-    if file_format == "csv" and has_searched_options and len(separator) == 1:
+    has_supported_options = all(SEARCHABLE_CSV_OPTIONS.get(name.lower()) == value for name, value in options.items())
+    if file_format == "csv" and has_supported_options and len(separator) == 1:
         return lambda content: _csv(content, separator)
     return None
 

@@ -15,26 +15,26 @@ BOOLEANS = frozenset({
 })  # fmt: skip
 
 CHARACTERS = frozenset({"charToEscapeQuoteEscaping", "comment", "escape", "quote"})
-"""Options that take one character; an empty text switches such an option off."""
+"""Options that take one character, or an empty text, which switches the option off."""
 
-WHOLE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
-"""Options that take a positive whole number; `maxCharsPerColumn` also takes -1, for no bound."""
+INTEGERS = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
+"""Options that take a positive integer; `maxCharsPerColumn` also takes -1, for no bound."""
 
 SEPARATORS = frozenset({"delimiter", "sep"})
 
 SEPARATOR = re.compile(r"""(?:[^\\]|\\[tbrf"'\\])+""", re.DOTALL)
 """Any characters, with backslashes only in escapes that Spark knows."""
 
-WORDS: Mapping[str, tuple[str, ...]] = {
+CHOICES: Mapping[str, tuple[str, ...]] = {
     "datetimeRebaseMode": ("CORRECTED", "EXCEPTION", "LEGACY"),
     "int96RebaseMode": ("CORRECTED", "EXCEPTION", "LEGACY"),
     "unescapedQuoteHandling": (
         "BACK_TO_DELIMITER", "RAISE_ERROR", "SKIP_VALUE", "STOP_AT_CLOSING_QUOTE", "STOP_AT_DELIMITER",
     ),
 }  # fmt: skip
-"""Options that take one of several words; for `unescapedQuoteHandling`, Spark ignores case."""
+"""Options that take one of these values; for `unescapedQuoteHandling`, Spark ignores case."""
 
-FREE = frozenset({
+FREE_TEXTS = frozenset({
     "avroSchema", "charset", "dateFormat", "emptyValue", "encoding", "locale", "nanValue", "negativeInf", "nullValue",
     "positiveInf", "timeZone", "timestampFormat", "timestampNTZFormat",
 })  # fmt: skip
@@ -42,39 +42,36 @@ FREE = frozenset({
 
 
 def check_value(option: str, text: str, file_format: str, where: Origin | None = None) -> None:
-    """Raises a `DeclarationError` for a value with which Spark's reader would stop the run.
-
-    The option's name and its value are as Spark takes them.
-    """
+    """Raises a `DeclarationError` for a value with which Spark's reader would stop the run."""
     problem = next((check(option, text, file_format) for names, check in CHECKS if option in names), None)
     if problem is not None:
         message, fix = problem
         raise DeclarationError(f"option({option}={text!r}): {message}", where=where, fix=fix)
 
 
-def _boolean(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_boolean(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if text.lower() in ("true", "false"):
         return None
     return f"it is neither true nor false. {near_miss(text, ('true', 'false'))}", "give True or False."
 
 
-def _character(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_character(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if len(text) <= 1:
         return None
-    return f"the option takes one character, and this is {len(text)}.", 'give one character, or "" for none.'
+    return f"the option takes one character, and the value has {len(text)}.", 'give one character, or "" for none.'
 
 
-def _whole(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_integer(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     may_be_unbounded = option == "maxCharsPerColumn"
     if may_be_unbounded and text == "-1":
         return None
     if re.fullmatch(r"[+-]?\d{1,9}", text) and int(text) >= 1:
         return None
     unbounded = ", or -1 for no bound" if may_be_unbounded else ""
-    return "the option takes a positive whole number.", f"give one, such as {option}=20000{unbounded}."
+    return "the option takes a positive whole number.", f"give a number, such as {option}=20000{unbounded}."
 
 
-def _separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if SEPARATOR.fullmatch(text):
         return None
     if not text:
@@ -85,21 +82,21 @@ def _separator(option: str, text: str, file_format: str) -> tuple[str, str | Non
     )
 
 
-def _line_separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_line_separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if text and (file_format != "csv" or len(text) <= 2):
         return None
     length = "one or two characters" if file_format == "csv" else "at least one character"
-    return f"the end of a line has {length}.", "give them, or leave lineSep out: \\n, \\r\\n and \\r end a line then."
+    return f"a line separator has {length}.", "correct it, or leave lineSep out: then \\n, \\r\\n and \\r end a line."
 
 
-def _ratio(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+def _check_ratio(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if re.fullmatch(r"\d*\.?\d+(?:[eE]-?\d+)?", text) and 0 < float(text) <= 1:
         return None
     return "the option takes a share of the rows.", "give a number above 0, up to 1."
 
 
-def _word(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
-    known = WORDS[option]
+def _check_choice(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+    known = CHOICES[option]
     if (text.upper() if option == "unescapedQuoteHandling" else text) in known:
         return None
     return f"the value is unknown. {near_miss(text, known)}", None
@@ -109,12 +106,12 @@ Check = Callable[[str, str, str], "tuple[str, str | None] | None"]
 """Takes an option, its value and the format; returns the problem with the value and its fix, or None."""
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
-    (BOOLEANS, _boolean),
-    (CHARACTERS, _character),
-    (WHOLE, _whole),
-    (SEPARATORS, _separator),
-    (frozenset({"lineSep"}), _line_separator),
-    (frozenset({"samplingRatio"}), _ratio),
-    (frozenset(WORDS), _word),
+    (BOOLEANS, _check_boolean),
+    (CHARACTERS, _check_character),
+    (INTEGERS, _check_integer),
+    (SEPARATORS, _check_separator),
+    (frozenset({"lineSep"}), _check_line_separator),
+    (frozenset({"samplingRatio"}), _check_ratio),
+    (frozenset(CHOICES), _check_choice),
 )
-"""The check of each option; an option of `FREE` has none."""
+"""The check of each option; an option of `FREE_TEXTS` has none."""

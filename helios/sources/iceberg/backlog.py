@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
 
-MOST_FILES = 10_000
-"""The matching files of a larger scan are not counted, so that planning stays fast."""
+MAX_FILES = 10_000
+"""The maximum number of files of a scan whose matching files are counted, so that planning stays fast."""
 
 
 def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
@@ -66,7 +66,7 @@ def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pu
 
 
 def _last_offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
-    """The offset up to which a pipeline has read a source; None if none is found.
+    """The offset up to which a pipeline has read a source; None if no offset is found.
 
     The offset comes from the checkpoint or else from the pipeline's record in its target.
     """
@@ -115,15 +115,15 @@ def _starting_offset(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
 def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
     """The unread part of a table after an offset."""
     state = offset.snapshot if offset.partial and offset.state else None
-    since = offset.after if offset.partial and state is None else offset.snapshot
+    after = offset.after if offset.partial and state is None else offset.snapshot
     operations = CHANGES if read.source.reads_changes else APPENDS
-    commits = unread_commits(metadata, since, read.snapshot, operations)
+    commits = unread_commits(metadata, after, read.snapshot, operations)
     snapshot = metadata.snapshot_by_id(state) if state is not None else None
     if commits is None or (state is not None and snapshot is None):
-        return Backlog(since=since, lost=True)
+        return Backlog(since=after, lost=True)
     return Backlog(
         state=state,
-        since=since,
+        since=after,
         state_rows=_count(snapshot, "total-records"),
         state_files=_count(snapshot, "total-data-files"),
         snapshots=len(commits),
@@ -154,14 +154,14 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     snapshot = metadata.snapshot_by_id(state) if state is not None else None
     total += _count(snapshot, "total-data-files")
     # PyIceberg cannot plan a state with equality deletes.
-    if total > MOST_FILES or _count(snapshot, "total-equality-deletes"):
+    if total > MAX_FILES or _count(snapshot, "total-equality-deletes"):
         return Scan(of_files=total)
     matching: list[FileScanTask] = []
     all_tasks: list[FileScanTask] = []
     with translating_errors(table, "reading its manifests"):
         if snapshot is not None:
             all_tasks += _state_tasks(table, state, AlwaysTrue())
-            # A scan of a state with an older schema knows only the columns of that schema, so a run reads all files.
+            # A scan of a state with an older schema does not know the columns that are newer, so a run reads all files.
             older = snapshot.schema_id is not None and snapshot.schema_id != metadata.current_schema_id
             matching += all_tasks if older else _state_tasks(table, state, predicate)
         if appended:
@@ -189,7 +189,7 @@ def _append_tasks(table: Table, after: int | None, to: int | None, predicate: Bo
 
 
 def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
-    """The number of partitions, over all specs, that the files are in; 0 for a table that was never partitioned."""
+    """The number of partitions of the files, over all specs; 0 for a table that was never partitioned."""
     if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
         return 0
     return len({(task.file.spec_id, task.file.partition) for task in tasks})

@@ -15,7 +15,7 @@ from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema
 from helios.sources.iceberg.declare import LINEAGE_SINCE, IcebergSource
-from helios.sources.iceberg.history import Settled, history
+from helios.sources.iceberg.history import ResolvedSnapshots, history
 
 if TYPE_CHECKING:
     from helios.table.snapshots import Snapshot, Table
@@ -57,28 +57,28 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.reads_changes and not s.streaming and not s.between_points,
-        "changes() follows a table, and this one is read once.",
+        "changes() follows a table, but this table is read once.",
         'write .incremental().changes(keys="id"), or read the changes between two points once: '
         '.changes_between(a, b, keys="id").',
     ),
     (
         lambda s: s.overwrites != "fail" and not s.streaming and not s.between_points,
-        "on_overwrite() applies to commits that are followed, and this table is read once, in one state.",
+        "on_overwrite() applies to the commits of a followed table, but this table is read once, in one state.",
         "leave it out, or follow the table with .incremental().",
     ),
     (
         lambda s: s.overwrites != "fail" and s.reads_changes,
-        'on_overwrite("skip") with changes: they include what overwrites and deletes do, row by row.',
+        'on_overwrite("skip") with changes: the changes include those of overwrites and deletes, row by row.',
         "leave it out; to keep rows of one kind, add a step: source >> where(\"_change_type = 'INSERT'\").",
     ),
     (
         lambda s: s.expired != "fail" and not s.streaming,
-        "on_expired() applies to a table that is followed, and this one is read once.",
+        "on_expired() applies to a followed table, but this table is read once.",
         "leave it out, or follow the table with .incremental().",
     ),
     (
         lambda s: s.expired != "fail" and s.reads_changes,
-        'on_expired("rebootstrap") with changes(): the state that is read again does not show what was deleted.',
+        'on_expired("rebootstrap") with changes(): a state that is read again does not show which rows were deleted.',
         "leave it out, and keep snapshots longer than the pipeline may be stopped.",
     ),
 )
@@ -162,7 +162,7 @@ def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table
                 DeclarationError(
                     f"{call}(): {name} has a column {column} of its own.",
                     where=source.origin,
-                    fix="rename it in the table; a change column has that name.",
+                    fix="rename the column in the table: a change column has the same name.",
                 )
             )
     chosen = {column.lower() for column in source.columns}
@@ -184,13 +184,13 @@ def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table
 # the table
 
 
-def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
+def change_problems(source: IcebergSource, table: Table, resolved: ResolvedSnapshots) -> list[HeliosError]:
     """The reason why the changes of a table cannot be computed, as a problem; empty if they can be computed."""
     if source.changed is None:
         return []
     between = source.between_points is not None
     call, points = ("changes_between", "a, b, ") if between else ("changes", "")
-    snapshots = _changed_snapshots(source, table, settled)
+    snapshots = _changed_snapshots(source, table, resolved)
     deleting = next((s for s in snapshots if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
     if deleting is not None:
         return [
@@ -218,15 +218,15 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
     ]
 
 
-def _changed_snapshots(source: IcebergSource, table: Table, settled: Settled) -> list[Snapshot]:
+def _changed_snapshots(source: IcebergSource, table: Table, resolved: ResolvedSnapshots) -> list[Snapshot]:
     """The snapshots whose changes are read, newest first; for a followed table at least the current one."""
-    if settled.span is not None:
-        after, to = settled.span
+    if resolved.span is not None:
+        after, to = resolved.span
         return _newer(history(table, to), after)
-    past = history(table, settled.head)
+    past = history(table, resolved.head)
     if source.start == "earliest":
         return past
-    after = source.start if isinstance(source.start, int) else settled.state
+    after = source.start if isinstance(source.start, int) else resolved.state
     newer = _newer(past, after) if after is not None else []
     return newer or past[:1]
 
@@ -237,7 +237,7 @@ def _newer(past: list[Snapshot], after: int | None) -> list[Snapshot]:
 
 
 def _merged_on_read(source: IcebergSource, table: Table, snapshots: list[Snapshot]) -> str | None:
-    """The evidence, as text, that writers change rows merge-on-read; None if there is none.
+    """The evidence, as text, that writers change rows merge-on-read; None if there is no evidence.
 
     The properties of the table apply to future commits, so they are evidence for a followed table only.
     """
@@ -262,16 +262,16 @@ def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosEr
 
 
 def _rebootstrap_problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
-    """The problem of a source that reads a state again, although its rows would be counted or written twice."""
+    """The problem of a source that reads a state again, although rows would be counted or written twice."""
     stateful = path is ReadPath.STATEFUL
     if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
         return
     if not stateful and (read.format_version is None or read.format_version >= LINEAGE_SINCE):
         return
-    what, fix = "Spark's state would count rows again that were already delivered.", ""
+    what, fix = "Spark's state would count delivered rows a second time.", ""
     if not stateful:
         what = (
-            f"{sink.mode.text()} would write rows again that were already delivered, and {read.name}, of format "
+            f"{sink.mode.text()} would write delivered rows a second time, and {read.name}, of format "
             f"v{read.format_version}, has no row lineage to recognise them."
         )
         fix = "upsert or overwrite the target, upgrade the source to format v3, or "

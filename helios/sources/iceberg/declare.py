@@ -21,7 +21,7 @@ STARTS: tuple[Start, ...] = get_args(Start)
 """The named starting points of a followed table; a snapshot id is a starting point, too."""
 
 LINEAGE_SINCE = 3
-"""The first format version whose rows have a lineage: an id, and the commit that last changed them."""
+"""The first format version with row lineage: the id of each row, and the commit that changed the row last."""
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Changes:
-    """Row-level changes; the images of an update are paired by the keys, or else by row lineage."""
+    """Row-level changes. The keys, or else row lineage, pair the two images of an update."""
 
     keys: tuple[str, ...] = ()
 
@@ -74,7 +74,7 @@ class IcebergSource(Source):
         table: The name of the table.
         catalog: The declared catalog, or its name; None if none is declared.
         start: The declared start of a followed table; None if none is declared.
-        at: The declared state, which is read once, or first if the table is followed; None if none is declared.
+        at: The declared state, which is read once, or is read first if the table is followed; None if none is declared.
         between_points: The range of history that is read instead of a state.
         changed: How row-level changes are read; None if rows are read.
         columns: The columns that are read; all columns if empty.
@@ -197,8 +197,8 @@ class IcebergSource(Source):
         Args:
             a: As for `between`.
             b: As for `between`.
-            keys: The columns that identify a row; they pair the two images of an update. Without keys, the row lineage
-                of a table of format v3 pairs them; on other tables an update is a delete and an insert.
+            keys: The columns that identify a row, and so pair the two images of an update. Without keys, row lineage
+                pairs the images if the table has format v3; on other tables an update is a delete and an insert.
         """
         call = "changes_between"
         span = Between(_point(call, a), _point(call, b))
@@ -226,10 +226,10 @@ class IcebergSource(Source):
         Args:
             poll: How often to look for new snapshots: seconds, text such as "30s", or a timedelta.
             start: "current": the state now, then every later commit; "latest": later commits only; "earliest": the
-                oldest retained state, then every commit; a snapshot id: the commits after it. It applies when the
-                pipeline first begins; a different value later is an error.
+                oldest retained state, then every commit; a snapshot id: the commits after it. It counts at
+                the first start of the pipeline; a different value later is an error.
             max_rows: The approximate limit of rows per batch, in whole files; the first state is limited, too.
-            max_files: How many files a batch reads at most.
+            max_files: The maximum number of files of one batch.
 
         Examples:
             >>> from helios import Iceberg
@@ -266,7 +266,7 @@ class IcebergSource(Source):
     # filters and columns
 
     def where(self, condition: SqlText) -> Self:
-        """Keeps only rows that meet a Spark SQL predicate; files and partitions without such rows are not opened."""
+        """Keeps only rows that meet a Spark SQL predicate. Files that cannot have such rows are not opened."""
         condition = sql_text(condition)
         if not isinstance(condition, str) or not condition.strip():
             fix = column_fix(condition) or 'write where("amount > 0").'

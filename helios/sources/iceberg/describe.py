@@ -14,7 +14,7 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Schema, from_pyiceberg
 from helios.sources.iceberg.checks import change_problems, column_problems, columns_of, contradictions
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import Settled, settle
+from helios.sources.iceberg.history import ResolvedSnapshots, resolve_snapshots
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
@@ -28,13 +28,13 @@ def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, lis
     """
     contradictory = contradictions(source)
     try:
-        read, problems = _describe(source, around, settles=not contradictory)
+        read, problems = _describe(source, around, resolves=not contradictory)
     except InputError as problem:
         read, problems = ReadPlan(source=source), [problem]
     return read, [*contradictory, *problems]
 
 
-def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+def _describe(source: IcebergSource, around: Surroundings, *, resolves: bool) -> tuple[ReadPlan, list[HeliosError]]:
     table = around.context.resolve(*source.reference, source.origin)
     if around.context.offline:
         return ReadPlan(source=source, table=table), []
@@ -42,7 +42,7 @@ def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> 
         if table in around.produced:
             return _produced(source, table, around.produced.columns(table))
         raise missing_table(table.catalog, table.within, source.origin)
-    return _existing(source, table, settles=settles)
+    return _existing(source, table, resolves=resolves)
 
 
 def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
@@ -53,16 +53,16 @@ def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -
     return read, column_problems(source, table.text, columns)
 
 
-def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
-    """The plan of reading an existing table; `settles` also resolves the snapshots that the source names."""
+def _existing(source: IcebergSource, table: TableName, *, resolves: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    """The plan of reading an existing table; with `resolves`, also the snapshots that the source names."""
     loaded = table.catalog.load(table.within)
     metadata = loaded.iceberg.metadata
-    settled = Settled(head=metadata.current_snapshot_id)
+    resolved = ResolvedSnapshots(head=metadata.current_snapshot_id)
     problems: list[HeliosError] = []
-    if settles:
+    if resolves:
         try:
-            settled = settle(source, loaded)
-            problems += change_problems(source, loaded, settled)
+            resolved = resolve_snapshots(source, loaded)
+            problems += change_problems(source, loaded, resolved)
         except InputError as problem:
             problems.append(problem)
     problems += unsupported_types(
@@ -77,11 +77,11 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
         source=source,
         table=table,
         uuid=str(metadata.table_uuid),
-        snapshot=settled.head,
+        snapshot=resolved.head,
         schema=columns_of(source, columns),
-        branch=settled.branch,
-        state=settled.state,
-        span=settled.span,
+        branch=resolved.branch,
+        state=resolved.state,
+        span=resolved.span,
         format_version=metadata.format_version,
         renamed=renamed_columns(map(_names, metadata.schemas), _names(loaded.iceberg.schema())),
     )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class ResolvedSnapshots:
     """The snapshots that a source reads, found in the history of its table.
 
     Attributes:
@@ -37,8 +37,8 @@ class Settled:
     head: int | None = None
 
 
-def settle(source: IcebergSource, table: Table) -> Settled:
-    """Resolves the snapshots that a source reads; for a followed source, those at its first start.
+def resolve_snapshots(source: IcebergSource, table: Table) -> ResolvedSnapshots:
+    """Resolves the snapshots that a source reads; for a followed source, the snapshots of its first start.
 
     Raises:
         NotFound: A time before the first snapshot; an id, branch or tag that does not exist; expired history.
@@ -52,7 +52,7 @@ def settle(source: IcebergSource, table: Table) -> Settled:
             return _at(source, source.at, table)
         if isinstance(source.start, int):
             _refuse_unfollowable(source, table, None, _retained(source, table, source.start, f"start={source.start}"))
-        return Settled(head=table.branches().get(MAIN))
+        return ResolvedSnapshots(head=table.branches().get(MAIN))
     except NotFound as problem:
         if not source.streaming:
             raise
@@ -73,12 +73,12 @@ def history(table: Table, head: int | None) -> list[Snapshot]:
 # a state
 
 
-def _at(source: IcebergSource, at: At, table: Table) -> Settled:
+def _at(source: IcebergSource, at: At, table: Table) -> ResolvedSnapshots:
     """Resolves the state that a source names."""
     branch, state = POINTS[at.call](source, at, table)
     if source.streaming:
         _refuse_unfollowable(source, table, branch, state)
-    return Settled(branch=branch, state=state.id, head=table.branches().get(branch or MAIN))
+    return ResolvedSnapshots(branch=branch, state=state.id, head=table.branches().get(branch or MAIN))
 
 
 def _as_of(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
@@ -93,7 +93,7 @@ def _at_snapshot(source: IcebergSource, at: At, table: Table) -> tuple[str | Non
 
 
 def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
-    """The branch and the snapshot of a branch or a tag. A tag's branch is one whose history has the tag."""
+    """The branch and the snapshot of a branch or a tag. The branch of a tag has the tag in its history."""
     name = str(at.point)
     branches, tags = table.branches(), table.tags()
     if name in branches:
@@ -129,7 +129,7 @@ def _branches_with(table: Table, snapshot: int) -> list[str]:
 
 
 def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None, state: Snapshot) -> None:
-    """Refuses a state whose later commits are not all in the history of the branch."""
+    """Refuses a state if the history of the branch does not have all commits after it."""
     name = branch or MAIN
     past = history(table, table.branches().get(name))
     if any(snapshot.id == state.id for snapshot in past):
@@ -145,10 +145,10 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
     others = [other for other in _branches_with(table, state.id) if other != name]
     owner = f"the branch {others[0]}" if others else "no branch"
     raise NotFound(
-        f"{subject} is not in the history of {name}, so no later commit follows it; it belongs to {owner}: {name} was "
-        "rolled back, or never had it.",
+        f"{subject} is not in the history of {name}, so {name} has no commits after it. The snapshot belongs "
+        f"to {owner}; {name} was rolled back, or never had the snapshot.",
         where=source.origin,
-        fix=f"begin at a state that {name} has, or read this one once, without .incremental().",
+        fix=f"begin at a state that {name} has, or read this state once, without .incremental().",
     )
 
 
@@ -163,7 +163,7 @@ def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
 # a span
 
 
-def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
+def _between(source: IcebergSource, points: Between, table: Table) -> ResolvedSnapshots:
     call = "changes_between" if source.changed is not None else "between"
     call_text = f"{call}({points})"
     after, to = (_point(source, call_text, table, point) for point in (points.after, points.to))
@@ -185,13 +185,13 @@ def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
                 fix=f"begin at a later snapshot, at the earliest at {past[-1].id}.",
             )
         raise DeclarationError(
-            f"{call_text}: {_shown(after)} is not an ancestor of {_shown(to)}: they are of different branches, or main "
+            f"{call_text}: {_shown(after)} is not an ancestor of {_shown(to)}: they are on different branches, or main "
             "was rolled back between them.",
             where=source.origin,
-            fix=f"give two snapshots of one history; that of {to.id} begins at {_shown(past[-1])}.",
+            fix=f"give two snapshots of one history; the history of {to.id} begins at {_shown(past[-1])}.",
         )
     branch = str(points.to) if points.to != MAIN and points.to in table.branches() else None
-    return Settled(branch=branch, span=(after.id, to.id), head=table.branches().get(branch or MAIN))
+    return ResolvedSnapshots(branch=branch, span=(after.id, to.id), head=table.branches().get(branch or MAIN))
 
 
 def _point(source: IcebergSource, call_text: str, table: Table, point: Point) -> Snapshot:
@@ -240,7 +240,7 @@ def _retained(source: IcebergSource, table: Table, id: int, call_text: str) -> S
     if id not in former:
         import difflib
 
-        problem = f"table {table.name} has no snapshot {id}, or no longer"
+        problem = f"table {table.name} has no snapshot {id}: it has expired, or never existed"
         close = difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
         hint = f" Did you mean {close[0]}?" if close else ""
     raise NotFound(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 APPENDS = ("append",)
 CHANGES = ("append", "overwrite", "delete")
-"""The operations of the commits that a pipeline reads: APPENDS for rows, CHANGES for row-level changes."""
+"""The operations of the commits that a pipeline reads: `APPENDS` for rows, `CHANGES` for row-level changes."""
 
 
 def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
@@ -30,7 +30,7 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     if source is None:
         return None
     read = _read_up_to(pipeline, source, view)
-    if read is None and entry.position is not None:  # second choice: the entry lacks batches without rows
+    if read is None and entry.position is not None:  # second choice, since the entry does not show batches without rows
         read = entry.position.snapshot
     operations = CHANGES if entry.changes else APPENDS
     branch = entry.branch or MAIN
@@ -59,18 +59,18 @@ def lag_behind(
     branch: str = MAIN,
     operations: Collection[str] = APPENDS,
 ) -> Lag | None:
-    """The lag of a reader behind the branch of a table; None if its position is no longer in the history.
+    """The lag of a reader behind the branch of a table; None if the reader's position is no longer in the history.
 
     Args:
-        read: The last snapshot that was read; None before the first one.
+        read: The last snapshot that was read; None if no snapshot was read.
         notes: A list, to which a note is added if the position is lost.
     """
     head = metadata.refs.get(branch)
     unread = unread_commits(metadata, read, head.snapshot_id if head is not None else None, operations)
     if unread is None:
-        notes.append(f"its place in {source} has expired, or was rolled back")
+        notes.append(f"the position in {source} has expired, or was rolled back")
         return None
-    unread = [commit for commit in unread if _touches_files(commit)]  # the metrics of a run count only these, too
+    unread = [commit for commit in unread if _touches_files(commit)]  # as in the metrics of a run
     age = time.time() - min(commit.timestamp_ms for commit in unread) / 1000 if unread else 0.0
     return Lag(len(unread), max(0.0, age))
 

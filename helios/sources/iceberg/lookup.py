@@ -1,4 +1,4 @@
-"""Finds the rows of a key in the snapshots that a batch has read. No JVM is needed."""
+"""Looks up rows by key in the snapshots that a batch has read. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
-from helios.sources.common.lookup import MOST, SourceLookup
+from helios.sources.common.lookup import MAX_ROWS, SourceLookup
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Span
 from helios.table.refs import translating_errors
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> SourceLookup:
-    """The rows of a key that a batch has read from a table.
+    """Looks up the rows with a given key that a batch has read from a table.
 
     Args:
         key: The key columns and their values.
@@ -45,13 +45,13 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
 
 
 def _state_entry(span: Span) -> Mapping[str, Any]:
-    """The entry of a span that reads the state of the table at the end of the given span."""
+    """The entry of another span: it reads the state of the table at the end of the given span."""
     end = IcebergOffset.of(span.end)
     return {"state": end.snapshot} if end is not None else {}
 
 
 def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> SourceLookup:
-    """The rows that a span reads from its state, and then those that it reads from its appends."""
+    """The rows that a span reads from its state, and then the rows that it reads from its appends."""
     from pyiceberg.expressions import And, EqualTo, IsNull
 
     key_filter: Any = None
@@ -66,7 +66,7 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
         with translating_errors(table, "reading it"):
             rows += _rows(table, key_filter, begin, end, appended=appended)
     note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
-    return SourceLookup(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
+    return SourceLookup(rows=tuple(rows[:MAX_ROWS]), count=len(rows), by=tuple(columns), note=note)
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:

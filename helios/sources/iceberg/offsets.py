@@ -1,7 +1,7 @@
 """Offsets in the history of an Iceberg table, and the snapshot range between two of them; no JVM is needed.
 
 A reader of a followed table reads a sequence of units: first the state that it begins with, then the files of each
-append. An offset names the unit that was read last, and counts the files of it that were read.
+append. An offset names the unit that was read last, and counts the files of this unit that were read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class IcebergOffset(SourcePosition):
 
     Attributes:
         snapshot: The last snapshot that was read, at least in part; None in a table without snapshots.
-        files: How many files of that snapshot's unit were read; None if all of them were read.
-        state: Whether that unit is the state at the snapshot, rather than the files that the snapshot added.
-        after: The snapshot before that unit, if the unit is an append that was partly read.
-        rows: The next unassigned row id at that snapshot; None before format v3.
-        live: The number of rows in the table at that snapshot; None if unknown.
+        files: How many files of the last unit were read; None if all of them were read.
+        state: Whether the last unit is the state at the snapshot, rather than the files that the snapshot added.
+        after: The snapshot before the last unit, if that is an append that was partly read.
+        rows: The next unassigned row id at the snapshot, not a number of rows; None before format v3.
+        live: The number of rows in the table at the snapshot; None if unknown.
         sequence: The sequence number of the snapshot, to find rows that later commits changed; None before format v3.
             In a table without snapshots, the last sequence number that the table has assigned.
         since: For a state that is read again, the first row id that is read; None if all rows are read.
@@ -93,8 +93,8 @@ class IcebergOffset(SourcePosition):
         """An offset from the JSON of an offset log.
 
         Raises:
-            KeyError: It names no snapshot.
-            TypeError: It is not a JSON object, or the snapshot is not a number.
+            KeyError: The entry names no snapshot.
+            TypeError: The entry is not a JSON object, or the snapshot is not a number.
             ValueError: The snapshot is not a number.
         """
         names = ("files", "state", "after", "rows", "live", "sequence", "since")
@@ -124,8 +124,8 @@ class SnapshotRange:
         state: The snapshot whose state is read first; None if no state is read.
         after: The last snapshot that earlier batches have read; None if there is none.
         to: The last snapshot that is read; None if nothing is read.
-        skipped: How many files of the first unit earlier batches have already read.
-        taken: How many files of the last unit this batch and earlier ones have read together; None if all of them.
+        skipped: How many files of the first unit were read by earlier batches.
+        taken: How many files of the last unit were read by this batch and earlier batches; None if all of them.
         since: The first row id of the state that is read; None if all rows of the state are read.
     """
 
@@ -137,33 +137,33 @@ class SnapshotRange:
     since: int | None = None
 
     @property
-    def whole(self) -> bool:
+    def has_whole_units(self) -> bool:
         """True if the range consists of whole units."""
         return not self.skipped and self.taken is None
 
     @property
-    def has_whole_state(self) -> bool:
+    def reads_whole_state(self) -> bool:
         """True if the range begins with a state, and includes all files of the state."""
         return self.state is not None and not self.skipped and (self.taken is None or self.to != self.state)
 
     def as_json(self) -> dict[str, Any]:
         """The range as the ledger keeps it."""
-        parts = {} if self.whole else {"skipped": self.skipped, "taken": self.taken}
+        parts = {} if self.has_whole_units else {"skipped": self.skipped, "taken": self.taken}
         since = {} if self.since is None else {"since": self.since}
         return {"state": self.state, "after": self.after, "to": self.to, **parts, **since}
 
 
-def between(before: IcebergOffset, end: IcebergOffset) -> SnapshotRange:
+def range_between(before: IcebergOffset, end: IcebergOffset) -> SnapshotRange:
     """The snapshot range between two offsets.
 
     Examples:
-        >>> between(IcebergOffset(snapshot=1), IcebergOffset(snapshot=3)).as_json()
+        >>> range_between(IcebergOffset(snapshot=1), IcebergOffset(snapshot=3)).as_json()
         {'state': None, 'after': 1, 'to': 3}
     """
     if end.snapshot is None or end == before:
         return SnapshotRange()
     if end.state and not (before.state and before.partial and before.snapshot == end.snapshot):
-        # The state is read again: the commits in between have expired.
+        # The state is read again, since commits between the offsets have expired.
         return SnapshotRange(state=end.snapshot, after=end.snapshot, to=end.snapshot, taken=end.files, since=end.since)
     if before.partial and before.state:
         return SnapshotRange(

@@ -1,7 +1,7 @@
 """Translates predicates into PyIceberg's expressions, to find the files that a scan skips. No JVM is needed.
 
-`helios.spark.iceberg.filters` does the same for a run. A conjunct that PyIceberg cannot express is ignored: more
-files are then counted as read than are read, never fewer.
+`helios.spark.iceberg.filters` does the same for a run. A conjunct that PyIceberg cannot express is ignored: the plan
+then counts too many files, never too few.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _expression(node: Node, schema: Schema) -> BooleanExpression:
 
 
 def _make(class_name: str, *parts: Any) -> BooleanExpression:
-    """Creates an expression of PyIceberg, whose signatures a type checker does not understand."""
+    """Creates an expression of PyIceberg; a type checker does not understand the signatures of PyIceberg's classes."""
     from pyiceberg import expressions
 
     return getattr(expressions, class_name)(*parts)  # type: ignore[no-any-return]
@@ -94,7 +94,7 @@ def _compared(operator: str, name: str, column_type: IcebergType, literal: Node)
     comparison = _make(_COMPARISONS[operator], name, _value(literal, column_type))
     if type(column_type).__name__ not in ("FloatType", "DoubleType"):
         return comparison
-    # For Spark, NaN is greater than any number, but Iceberg's bounds of a column leave NaN out.
+    # In Spark, NaN is greater than any number, but Iceberg's bounds of a column leave NaN out.
     if operator in ("GT", "GTE"):
         return _make("Or", comparison, _make("IsNaN", name))
     # Without NotNaN, the negation of < would skip files with NaN.
@@ -161,7 +161,7 @@ _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
     "Like": _like,
     "Column": _boolean_column,
 }
-"""The function that translates a node, by its class of sqlglot."""
+"""The function that translates a node, by the node's class of sqlglot."""
 
 
 # columns and values
@@ -218,7 +218,7 @@ _CASTS = {
     "TIMESTAMPNTZ": "timestamp",
     "BIGINT": "int",
 }
-"""The kind of literal that a cast to each of sqlglot's types makes."""
+"""The kind of a literal in a cast, by sqlglot's type of the cast."""
 
 
 def _decimal(text: str, column_type: Any) -> Decimal:

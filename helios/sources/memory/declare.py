@@ -63,7 +63,7 @@ class Memory:
             rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
                 pyarrow. Times without a zone are in UTC.
             schema: Columns and Spark SQL types ("id bigint, name string", or a mapping). Tuples and an empty list
-                need a schema. By default it is inferred from mappings, or taken from the frame.
+                need a schema. By default, the schema is inferred from mappings, or is the frame's.
 
         Raises:
             DeclarationError: The columns are not clear from the rows, or Spark does not support a type of the frame.
@@ -105,7 +105,7 @@ class Memory:
             name: The name for `Memory.rows`.
 
         Raises:
-            DeclarationError: The name has other characters than letters, digits, `_`, `-` and `.`.
+            DeclarationError: The name has a character that is not a letter, a digit, `_`, `-` or `.`.
 
         Examples:
             >>> Memory.sink("big_orders").label()

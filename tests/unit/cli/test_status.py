@@ -212,7 +212,7 @@ def test_a_source_that_lost_the_place_is_said(cli: Run, shop: tuple[Table, Table
     raw.rollback_to(raw.snapshots()[0].id)
     found = one(cli)
     assert found["behind"] is None
-    assert found["notes"] == ["its place in local.shop.raw has expired, or was rolled back"]
+    assert found["notes"] == ["the position in local.shop.raw has expired, or was rolled back"]
     assert "unknown" in cli("status").output
 
 

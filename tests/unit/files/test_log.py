@@ -8,7 +8,7 @@ import pytest
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
-from helios.sources.files.folder_position import MOST_NAME_BYTES, FolderPosition
+from helios.sources.files.folder_position import MAX_NAME_BYTES, FolderPosition
 from helios.sources.files.log import FANOUT, FileLog
 
 pytestmark = pytest.mark.promise("files")
@@ -79,7 +79,7 @@ def test_a_place_stays_small(disk: Disk) -> None:
     assert len(str(place.as_json())) < 400
     few = log.append(place, [file(number) for number in range(50)])
     assert len(few.names) == 50
-    assert len(str(few.as_json())) < MOST_NAME_BYTES + 400
+    assert len(str(few.as_json())) < MAX_NAME_BYTES + 400
 
 
 def test_what_was_read_is_found_again(disk: Disk) -> None:
@@ -106,7 +106,7 @@ def test_a_cut_entry_is_refused(disk: Disk, entry: int, cut: int) -> None:
     place = written(disk, 3)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith(f"{entry}.")]
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(CheckpointError, match=rf"does not have its entry {entry}.* the log was cut or changed"):
+    with pytest.raises(CheckpointError, match=rf"no longer has entry {entry}.*: the log was cut or changed"):
         log_of(disk).load(place)
 
 
@@ -116,7 +116,7 @@ def test_a_cut_line_of_a_merged_file_is_refused(disk: Disk) -> None:
     lines = path.read_text().splitlines(keepends=True)
     del lines[5]
     path.write_text("".join(lines))
-    with pytest.raises(CheckpointError, match=f"does not have its entry {FANOUT}"):
+    with pytest.raises(CheckpointError, match=f"no longer has entry {FANOUT}"):
         log_of(disk).load(place)
 
 
@@ -128,7 +128,7 @@ def test_an_entry_cut_out_of_a_merged_file_is_refused(disk: Disk, entry: int) ->
     lines = path.read_text().splitlines(keepends=True)
     del lines[2 * (entry - 1) : 2 * entry]
     path.write_text("".join(lines))
-    with pytest.raises(CheckpointError, match="does not have its entry"):
+    with pytest.raises(CheckpointError, match="no longer has entry"):
         log_of(disk).load(place)
 
 
@@ -136,7 +136,7 @@ def test_an_edited_line_is_refused(disk: Disk) -> None:
     place = written(disk, 2)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith("1.")]
     path.write_text(path.read_text().replace("1001", "1002"))
-    with pytest.raises(CheckpointError, match="does not have its entry 1 any more"):
+    with pytest.raises(CheckpointError, match="no longer has entry 1"):
         log_of(disk).load(place)
 
 
@@ -144,7 +144,9 @@ def test_a_lost_log_names_what_can_be_done(disk: Disk) -> None:
     place = written(disk, 2)[-1]
     for path in parts(disk):
         path.unlink()
-    with pytest.raises(CheckpointError, match=r"entry 2, which has 1 files, any more: its file is gone.*full-refresh"):
+    with pytest.raises(
+        CheckpointError, match=r"entry 2, which has 1 files: the file of the entry is gone.*full-refresh"
+    ):
         log_of(disk).load(place)
 
 
@@ -226,10 +228,10 @@ def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
     log.forget(place)
     assert [path.name.partition(".")[0] for path in parts(disk)] == ["2", "3"]
     assert log_of(disk).load(place) == {file(3).path: (3, 1_003)}
-    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+    with pytest.raises(CheckpointError, match=r"no longer has entry 2\b"):
         log_of(disk).load(FolderPosition(log=place.log, entry=2, hash="0" * 32))
     parts(disk)[0].write_text("{")
-    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+    with pytest.raises(CheckpointError, match=r"no longer has entry 2\b"):
         log_of(disk).load(place)
 
 

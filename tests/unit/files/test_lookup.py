@@ -56,5 +56,5 @@ def test_what_cannot_be_looked_through_is_said(tmp_path: Path, monkeypatch: pyte
     other = found(tmp_path, {"format": "orc"}, "a.csv").note
     assert other == "1 of 1 files have a format or options that cannot be searched"
     assert found(tmp_path, {**CSV, "options": {"header": "false"}}, "a.csv").count == 0
-    monkeypatch.setattr(files, "MOST_BYTES", 5)
-    assert "not searched" in str(found(tmp_path, CSV, "a.csv").note)
+    monkeypatch.setattr(files, "MAX_BYTES", 5)
+    assert "too large to be searched" in str(found(tmp_path, CSV, "a.csv").note)

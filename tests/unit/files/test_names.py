@@ -10,7 +10,7 @@ import pytest
 
 from helios import Files
 from helios.errors import DeclarationError
-from helios.sources.files.describe import missing_path, parquet_columns
+from helios.sources.files.describe import missing_path_error, parquet_columns
 from helios.table.file_names import files_below, matches
 
 pytestmark = pytest.mark.promise("files")
@@ -66,7 +66,7 @@ def test_the_format_is_that_of_the_files_that_are_read(tmp_path: Path) -> None:
 def test_a_glob_with_braces_names_files(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")  # type: ignore[no-untyped-call]
     source = Files.source(f"{tmp_path}/{{a,b}}.parquet")
-    assert missing_path(source) is None
+    assert missing_path_error(source) is None
     found = parquet_columns(source.path)
     assert found is not None
     assert [column.name for column in found.columns] == ["id"]

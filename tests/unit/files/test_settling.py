@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helios.sources.files.settling import EMPTY, YOUNG, Settling
+from helios.sources.files.settling import EMPTY_FINISHED_AGE, FINISHED_AGE, Settling
 
 pytestmark = pytest.mark.promise("files")
 
@@ -18,15 +18,15 @@ def at(age: float) -> int:
 @pytest.mark.parametrize(
     ("path", "size", "age", "format", "finished"),
     [
-        ("file:/a.csv", 5, YOUNG, "csv", True),
-        ("file:/a.csv", 5, YOUNG - 0.1, "csv", False),
+        ("file:/a.csv", 5, FINISHED_AGE, "csv", True),
+        ("file:/a.csv", 5, FINISHED_AGE - 0.1, "csv", False),
         ("file:/a.csv", 5, -3600, "csv", False),
         ("s3a://b/a.csv", 5, 0, "csv", False),
         ("gs://b/a.csv", 5, 0, "csv", True),
-        ("file:/a.csv", 0, 10 * EMPTY, "csv", False),
-        ("file:/a.json", 0, 10 * EMPTY, "json", False),
-        ("file:/a.parquet", 0, EMPTY - 1, "parquet", False),
-        ("file:/a.parquet", 0, EMPTY, "parquet", True),
+        ("file:/a.csv", 0, 10 * EMPTY_FINISHED_AGE, "csv", False),
+        ("file:/a.json", 0, 10 * EMPTY_FINISHED_AGE, "json", False),
+        ("file:/a.parquet", 0, EMPTY_FINISHED_AGE - 1, "parquet", False),
+        ("file:/a.parquet", 0, EMPTY_FINISHED_AGE, "parquet", True),
     ],
 )
 def test_at_the_first_look(path: str, size: int, age: float, format: str, finished: bool) -> None:

@@ -10,7 +10,7 @@ import pytest
 from helios import Files
 from helios.errors import DeclarationError
 from helios.sources.files.formats import FORMATS, REFUSED
-from helios.sources.files.option_values import CHECKS, FREE
+from helios.sources.files.option_values import CHECKS, FREE_TEXTS
 
 pytestmark = pytest.mark.promise("words")
 
@@ -50,7 +50,7 @@ def test_options_take_what_python_has() -> None:
         ("csv", "sep", "", r"option\(sep=''\): a separator has at least one character"),
         ("csv", "delimiter", "\\", "after a backslash only"),
         ("csv", "sep", "\\k", "after a backslash only"),
-        ("csv", "quote", "''", r"one character, and this is 2\. Fix: give one character, or \"\" for none"),
+        ("csv", "quote", "''", r"one character, and the value has 2\. Fix: give one character, or \"\" for none"),
         ("csv", "escape", "ab", "one character"),
         ("csv", "comment", "//", "one character"),
         ("csv", "maxColumns", "many", "a positive whole number"),
@@ -90,7 +90,7 @@ def test_a_value_that_an_option_takes(format: str, option: str, value: Any) -> N
 
 
 def test_each_option_has_a_kind_of_value() -> None:
-    kinds = [*(names for names, _ in CHECKS), FREE]
+    kinds = [*(names for names, _ in CHECKS), FREE_TEXTS]
     options = {option for row in FORMATS.values() for option in row.options}
     assert [option for option in sorted(options) if sum(option in kind for kind in kinds) != 1] == []
     assert frozenset().union(*kinds) == options
@@ -130,17 +130,20 @@ def test_a_folder_tells_its_format_by_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: Files.source("a.csv", extra="ignore"), "extra= applies to columns beside a declared schema"),
-        (lambda: Files.source("a.csv", rescued="_r"), "rescued= applies to columns beside a declared schema"),
+        (lambda: Files.source("a.csv", extra="ignore"), "extra= applies to columns that schema= lacks"),
+        (lambda: Files.source("a.csv", rescued="_r"), "rescued= applies to columns that schema= lacks"),
         (lambda: Files.source("a.json", schema="at timestamp", timestamps="m"), r"timestamps\('m'\) is unknown"),
-        (lambda: Files.source("a.json", timestamps="ms"), "timestamps= applies to numbers of json where schema="),
+        (
+            lambda: Files.source("a.json", timestamps="ms"),
+            "timestamps= applies to json numbers in columns that schema=",
+        ),
         (
             lambda: Files.source("a.csv", schema="at timestamp", timestamps="ms"),
-            "timestamps= applies to numbers of json",
+            "timestamps= applies to json numbers",
         ),
         (
             lambda: Files.source("a.json", schema="at timestamp", timestamps="ms").option(timestampFormat="yyyy"),
-            "no timestampFormat is given",
+            "without the option timestampFormat",
         ),
         (lambda: Files.source("a.csv", schema="id int", extra="drop"), r"extra\('drop'\) is unknown"),
         (lambda: CSV.on_bad_row("skip"), r"on_bad_row\('skip'\) is unknown"),

@@ -208,7 +208,7 @@ def test_states_and_spans_of_the_past(table: Table, scan: Any) -> None:
 
 def test_of_many_files_it_is_not_looked_which_match(table: Table, looked: Any, monkeypatch: Any) -> None:
     add(table, range(4))
-    monkeypatch.setattr("helios.sources.iceberg.backlog.MOST_FILES", 3)
+    monkeypatch.setattr("helios.sources.iceberg.backlog.MAX_FILES", 3)
     plan = looked(SOURCE.where("id = 1") >> SINK)
     assert plan.reads[0].scan == Scan(of_files=4)
     assert "scan: unknown which of 4 files match" in str(plan)

@@ -15,7 +15,7 @@ from helios.errors import DeclarationError, HeliosError, InputError, NotFound
 from helios.plan import Context, compile_pipelines
 from helios.plan.context import Unsettled
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import Settled, history, settle
+from helios.sources.iceberg.history import ResolvedSnapshots, history, resolve_snapshots
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("time-travel")
@@ -49,13 +49,13 @@ class World:
     def time(self, snapshot: int, later: int = 0) -> datetime:
         return self.table.snapshot(snapshot).timestamp + timedelta(milliseconds=later)
 
-    def settle(self, source: IcebergSource) -> Settled:
-        return settle(source, self.table)
+    def resolve_snapshots(self, source: IcebergSource) -> ResolvedSnapshots:
+        return resolve_snapshots(source, self.table)
 
     def refused(self, source: IcebergSource, kind: type[HeliosError], *parts: str) -> None:
         """Every part is in the message, which names the line of this file."""
         with pytest.raises(kind) as error:
-            self.settle(source)
+            self.resolve_snapshots(source)
         assert type(error.value) is kind
         text = str(error.value)
         for part in (*parts, "test_history.py:", "Fix: "):
@@ -72,7 +72,7 @@ def world(catalog: Catalog) -> World:
 
 def test_without_a_point_nothing_is_settled_but_the_head(world: World) -> None:
     for source in (SOURCE, *(SOURCE.incremental(start=start) for start in (None, "current", "latest", "earliest"))):
-        assert world.settle(source) == Settled(head=world.s[3])
+        assert world.resolve_snapshots(source) == ResolvedSnapshots(head=world.s[3])
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -81,37 +81,46 @@ def test_a_time_is_the_state_of_main(world: World, followed: bool, as_text: bool
     source = SOURCE.incremental() if followed else SOURCE
     for snapshot in (world.s[0], world.s[2]):
         moment = world.time(snapshot)
-        assert world.settle(source.as_of(moment.isoformat() if as_text else moment)).state == snapshot
-    assert world.settle(source.as_of("2200-01-01")) == Settled(state=world.s[3], head=world.s[3])
+        assert world.resolve_snapshots(source.as_of(moment.isoformat() if as_text else moment)).state == snapshot
+    assert world.resolve_snapshots(source.as_of("2200-01-01")) == ResolvedSnapshots(state=world.s[3], head=world.s[3])
 
 
 def test_a_time_without_an_offset_is_utc(world: World) -> None:
     moment = world.time(world.s[2])
-    assert world.settle(SOURCE.as_of(moment.replace(tzinfo=None))).state == world.s[2]
+    assert world.resolve_snapshots(SOURCE.as_of(moment.replace(tzinfo=None))).state == world.s[2]
     shifted = moment.astimezone(datetime.fromisoformat("2026-01-01T00:00:00+05:30").tzinfo)
-    assert world.settle(SOURCE.as_of(shifted.isoformat())).state == world.s[2]
+    assert world.resolve_snapshots(SOURCE.as_of(shifted.isoformat())).state == world.s[2]
 
 
 def test_ids_tags_and_branches(world: World) -> None:
     for source in (SOURCE, SOURCE.incremental()):
-        assert world.settle(source.at_snapshot(world.s[1])) == Settled(state=world.s[1], head=world.s[3])
-        assert world.settle(source.at_ref("main")) == Settled(state=world.s[3], head=world.s[3])
-        assert world.settle(source.at_ref("v2")) == Settled(state=world.s[2], head=world.s[3])
-        branch = Settled(branch="b", state=world.b[1], head=world.b[1])
-        assert world.settle(source.at_ref("b")) == branch
-        assert world.settle(source.at_ref("vb")) == Settled(branch="b", state=world.b[0], head=world.b[1])
+        assert world.resolve_snapshots(source.at_snapshot(world.s[1])) == ResolvedSnapshots(
+            state=world.s[1], head=world.s[3]
+        )
+        assert world.resolve_snapshots(source.at_ref("main")) == ResolvedSnapshots(state=world.s[3], head=world.s[3])
+        assert world.resolve_snapshots(source.at_ref("v2")) == ResolvedSnapshots(state=world.s[2], head=world.s[3])
+        branch = ResolvedSnapshots(branch="b", state=world.b[1], head=world.b[1])
+        assert world.resolve_snapshots(source.at_ref("b")) == branch
+        assert world.resolve_snapshots(source.at_ref("vb")) == ResolvedSnapshots(
+            branch="b", state=world.b[0], head=world.b[1]
+        )
 
 
 def test_a_name_that_looks_like_a_time_is_a_name_in_at_ref(world: World) -> None:
     world.table.tag("2026-01-01", world.s[0])
-    assert world.settle(SOURCE.at_ref("2026-01-01")).state == world.s[0]
+    assert world.resolve_snapshots(SOURCE.at_ref("2026-01-01")).state == world.s[0]
     world.refused(SOURCE.between("2026-01-01", world.s[3]), DeclarationError, "is a time, and also a name")
 
 
 def test_what_is_not_there(world: World) -> None:
     first = f"{world.time(world.s[0]):%Y-%m-%dT%H:%M}"
     world.refused(SOURCE.as_of("2020-01-01"), NotFound, "as_of('2020-01-01')", "had no snapshot", first, "retains 6")
-    world.refused(SOURCE.at_snapshot(7), NotFound, "at_snapshot(7): table local.a.t has no snapshot 7, or", "retains 6")
+    world.refused(
+        SOURCE.at_snapshot(7),
+        NotFound,
+        "at_snapshot(7): table local.a.t has no snapshot 7: it has expired, or",
+        "retains 6",
+    )
     typo = world.s[2] + 1
     world.refused(SOURCE.at_snapshot(typo), NotFound, "Did you mean ", str(typo)[:-1])
     world.refused(SOURCE.at_ref("v3"), NotFound, "no branch or tag 'v3'. Known: b, main, v2, vb.")
@@ -131,7 +140,7 @@ def test_what_is_not_there_any_more_is_no_matter_to_who_has_begun(world: World) 
 
 def test_an_empty_table(catalog: Catalog, world: World) -> None:
     world.table = catalog.create_table("a.empty", IDS)
-    assert world.settle(SOURCE.incremental()) == Settled()
+    assert world.resolve_snapshots(SOURCE.incremental()) == ResolvedSnapshots()
     world.refused(SOURCE.as_of("2200-01-01"), NotFound, "main has no snapshots", "local.a.empty has none.")
     world.refused(SOURCE.at_snapshot(7), NotFound, "local.a.empty has none.")
     world.refused(SOURCE.at_ref("main"), NotFound, "no branch or tag 'main'. There are none.")
@@ -141,17 +150,19 @@ def test_an_empty_table(catalog: Catalog, world: World) -> None:
 
 
 def test_a_start_is_a_snapshot_of_main(world: World) -> None:
-    assert world.settle(SOURCE.incremental(start=world.s[1])) == Settled(head=world.s[3])
+    assert world.resolve_snapshots(SOURCE.incremental(start=world.s[1])) == ResolvedSnapshots(head=world.s[3])
     world.refused(SOURCE.incremental(start=world.b[0]), Unsettled, f"start={world.b[0]}", "the branch b")
 
 
 def test_what_main_was_rolled_back_from_is_read_and_not_followed(world: World) -> None:
     world.table.rollback_to(world.s[1])
     world.table.iceberg.refresh()
-    assert world.settle(SOURCE.at_snapshot(world.s[3])) == Settled(state=world.s[3], head=world.s[1])
-    assert world.settle(SOURCE.at_ref("v2")) == Settled(state=world.s[2], head=world.s[1])
+    assert world.resolve_snapshots(SOURCE.at_snapshot(world.s[3])) == ResolvedSnapshots(
+        state=world.s[3], head=world.s[1]
+    )
+    assert world.resolve_snapshots(SOURCE.at_ref("v2")) == ResolvedSnapshots(state=world.s[2], head=world.s[1])
     moment = world.time(world.s[3], later=-1)
-    assert world.settle(SOURCE.as_of(moment)).state == world.s[2]
+    assert world.resolve_snapshots(SOURCE.as_of(moment)).state == world.s[2]
     for followed in (
         SOURCE.incremental().at_snapshot(world.s[3]),
         SOURCE.incremental().at_ref("v2"),
@@ -165,7 +176,7 @@ def test_a_tag_of_several_branches_but_not_of_main_is_ambiguous(world: World) ->
     world.table.branch("c", world.b[1])
     world.table.iceberg.refresh()
     world.refused(SOURCE.incremental().at_ref("vb"), DeclarationError, "the branches b, c, and not of main", ".at_ref(")
-    assert world.settle(SOURCE.at_ref("vb")).state == world.b[0]
+    assert world.resolve_snapshots(SOURCE.at_ref("vb")).state == world.b[0]
 
 
 def expire(table: Table, *ids: int) -> None:
@@ -178,13 +189,13 @@ def test_expired_history(world: World) -> None:
     world.table.drop_branch("b")
     world.table.iceberg.refresh()
     expire(world.table, world.s[1])
-    assert world.settle(SOURCE.at_ref("old")) == Settled(state=world.s[0], head=world.s[3])
-    gone = f"table local.a.t has no snapshot {world.s[1]}, or no longer"
+    assert world.resolve_snapshots(SOURCE.at_ref("old")) == ResolvedSnapshots(state=world.s[0], head=world.s[3])
+    gone = f"table local.a.t has no snapshot {world.s[1]}: it has expired, or never existed"
     world.refused(SOURCE.at_snapshot(world.s[1]), NotFound, gone)
     world.refused(SOURCE.incremental(start=world.s[1]), Unsettled, gone, "retains 5 snapshots, from snapshot")
     gap = f"the commits between it and snapshot {world.s[2]}"
     world.refused(SOURCE.incremental().at_ref("old"), Unsettled, gap, 'start="earliest"')
-    assert world.settle(SOURCE.incremental().at_ref("v2")).state == world.s[2]
+    assert world.resolve_snapshots(SOURCE.incremental().at_ref("v2")).state == world.s[2]
     world.refused(
         SOURCE.between("old", "main"),
         NotFound,
@@ -210,8 +221,10 @@ def test_spans(world: World) -> None:
         ((s[1], "vb"), (s[1], b[0])),
     ):
         for source in (SOURCE.between(*points), SOURCE.changes_between(*points, keys="id")):
-            assert world.settle(source) == Settled(span=span, head=s[3])
-    assert world.settle(SOURCE.between(s[0], "b")) == Settled(branch="b", span=(s[0], b[1]), head=b[1])
+            assert world.resolve_snapshots(source) == ResolvedSnapshots(span=span, head=s[3])
+    assert world.resolve_snapshots(SOURCE.between(s[0], "b")) == ResolvedSnapshots(
+        branch="b", span=(s[0], b[1]), head=b[1]
+    )
 
 
 def test_a_reversed_span_says_how_it_is_swapped(world: World) -> None:
@@ -289,7 +302,7 @@ def test_nothing_is_settled_where_nothing_can_be_looked_up(world: World, context
 
 def test_times_are_shown_in_utc(world: World) -> None:
     with pytest.raises(InputError, match=r"snapshot \d+ \(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\)"):
-        world.settle(SOURCE.at_snapshot(7))
+        world.resolve_snapshots(SOURCE.at_snapshot(7))
     assert world.time(world.s[0]).tzinfo is UTC
 
 

@@ -113,7 +113,7 @@ def test_only_what_differs_from_the_default_is_shown(planned: Any) -> None:
 
 CSV = Files.source("x", "csv", schema="id bigint")
 FOLDERS = {
-    "rows that do not parse stop the run, and files that cannot be read": CSV,
+    "rows that do not parse, and files that cannot be read, stop the run": CSV,
     "other columns stop the run": CSV,
     "rows that do not parse go to the quarantine; files that cannot be read stop the run": CSV.on_bad_row("quarantine"),
     "rows that do not parse are left out and counted; files that cannot": CSV.on_bad_row("drop"),

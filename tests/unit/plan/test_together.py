@@ -75,7 +75,7 @@ def test_the_settings_of_sources_are_common_by_their_kind(context: Context) -> N
     common, texts = render_all(
         plans_of(context, [flow >> Iceberg.sink(f"a.f{n}") for n, flow in enumerate([*read[:2], joined])])
     )
-    first = "  read      files: rows that do not parse stop the run, and files that cannot be read\n"
+    first = "  read      files: rows that do not parse, and files that cannot be read, stop the run\n"
     assert f"{first}            other columns stop the run\n" in common
     assert "rows that do not parse" not in texts[0]
     assert texts[2].count("rows that do not parse") == 1

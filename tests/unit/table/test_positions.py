@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helios.sources.iceberg.kind import ICEBERG
-from helios.sources.iceberg.offsets import IcebergOffset, between
+from helios.sources.iceberg.offsets import IcebergOffset, range_between
 from helios.table.positions import Batch, Recorded, Span, recorded, same_input
 
 pytestmark = pytest.mark.promise("formats")
@@ -120,7 +120,7 @@ STATE = IcebergOffset(snapshot=5, files=0, state=True)
     ],
 )
 def test_the_range_between_two_offsets(before: IcebergOffset, end: IcebergOffset, expected: dict[str, Any]) -> None:
-    assert between(before, end).as_json() == expected
+    assert range_between(before, end).as_json() == expected
 
 
 def test_a_batch_is_known_by_what_it_reads() -> None:

@@ -21,19 +21,19 @@ import java.util.Set;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * Rewrites a line of JSON so that Spark's parser reads it without changing a value. The result for an object is JSON
- * with the names of the columns, and with strings where Spark would round a number. The result for an array of objects
- * is an array of such JSON texts; for a bad row it is "!" with the reason, and for a line without a row null.
+ * Rewrites a line of JSON so that Spark's parser reads it without changing a value. An object becomes JSON with the
+ * names of the columns, and with strings where Spark would round a number. An array of objects becomes an array of such
+ * JSON texts. The result for a bad row is "!" with the reason. The result for a line without a row is null.
  */
 public class JsonLine implements UDF1 {
   private static final long serialVersionUID = 1L;
 
-  private static final String SEVERAL = "!it holds more than one JSON value, of which Spark reads the first alone";
+  private static final String SEVERAL = "!it holds more than one JSON value, and Spark would read only the first";
 
   /** The field with the raw text of an object in an array. */
   private static final String RAW = "__helios_raw";
 
-  /** Allows only white space after the value. It is passed like a feature, but Jackson does not know it. */
+  /** A feature of Helios: only white space may follow the value. It is passed together with Jackson's features. */
   private static final String ALONE = "ALONE";
 
   /** The first and the last second of the years 1 to 9999, in seconds since 1970. */
@@ -43,9 +43,9 @@ public class JsonLine implements UDF1 {
       "its number of seconds lies outside of the years 1 to 9999: if it counts milliseconds or microseconds,"
           + " write timestamps=\"ms\" or \"us\"";
 
-  private static final String NO_OBJECT = "!it is no JSON object, nor an array of them";
+  private static final String NO_OBJECT = "!it is neither a JSON object nor an array of JSON objects";
 
-  /** The type of a value that may be anything. */
+  /** The type for a value of any type. */
   private static final Node ANY = new Node();
 
   static {
@@ -55,7 +55,7 @@ public class JsonLine implements UDF1 {
 
   private final String schema;
   private final String rescued;
-  private final Set texts = new HashSet();
+  private final Set textTypes = new HashSet();
   private final Set features = new HashSet();
   private final String unit;
   private transient Node root;
@@ -63,18 +63,18 @@ public class JsonLine implements UDF1 {
 
   /**
    * @param schema the columns, as Spark's JSON form of a schema; empty to keep all fields
-   * @param texts the types that become strings, separated by commas
+   * @param textTypes the types whose values become strings, separated by commas
    * @param features the features of Jackson to enable, and `ALONE`, separated by commas
-   * @param rescued the name of the field that gets all fields without a column, as JSON; empty to leave those out
+   * @param rescued the name of the field that gets all fields without a column, as JSON; empty to leave them out
    * @param unit the unit of numbers for timestamps: "s", "ms" or "us"
    */
-  public JsonLine(String schema, String texts, String features, String rescued, String unit) {
+  public JsonLine(String schema, String textTypes, String features, String rescued, String unit) {
     this.unit = unit;
     this.schema = schema;
     this.rescued = rescued;
-    String[] kinds = texts.split(",");
+    String[] kinds = textTypes.split(",");
     for (int i = 0; i < kinds.length; i++) {
-      this.texts.add(kinds[i]);
+      this.textTypes.add(kinds[i]);
     }
     String[] names = features.split(",");
     for (int i = 0; i < names.length; i++) {
@@ -122,7 +122,7 @@ public class JsonLine implements UDF1 {
     JsonParser parser = factory.createParser(line);
     JsonGenerator generator = factory.createGenerator(written);
     int end = 0;
-    boolean none = false;
+    boolean isEmptyArray = false;
     try {
       JsonToken first = parser.nextToken();
       if (first == null) {
@@ -139,7 +139,7 @@ public class JsonLine implements UDF1 {
           rows++;
         }
         generator.writeEndArray();
-        none = rows == 0;
+        isEmptyArray = rows == 0;
       } else if (first == JsonToken.START_OBJECT) {
         copy(parser, generator, root, line);
       } else {
@@ -160,10 +160,10 @@ public class JsonLine implements UDF1 {
     while (end < line.length() && mayFollow(line.charAt(end), allowed)) {
       end++;
     }
-    return end < line.length() ? SEVERAL : none ? null : written.toString();
+    return end < line.length() ? SEVERAL : isEmptyArray ? null : written.toString();
   }
 
-  /** An object of an array as a JSON text, with its raw text in the field `RAW`. */
+  /** An object of an array, rewritten as a JSON text, with the raw text of the object in the field `RAW`. */
   private String element(JsonParser parser, String line) throws IOException {
     StringWriter written = new StringWriter();
     JsonGenerator generator = factory.createGenerator(written);
@@ -210,7 +210,7 @@ public class JsonLine implements UDF1 {
     return (JsonNode) node.get(name);
   }
 
-  /** Copies the parser's current value, and returns those of its fields that have no column, as JSON, or null. */
+  /** Copies the parser's current value. Returns the fields without a column as JSON, or null. */
   private String copy(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     JsonToken token = parser.currentToken();
     if (token == JsonToken.START_OBJECT && node.kind.equals("struct")) {
@@ -219,15 +219,15 @@ public class JsonLine implements UDF1 {
       return copyMap(parser, to, node, line);
     } else if (token == JsonToken.START_ARRAY && node.element != null && !node.kind.equals("map")) {
       return copyArray(parser, to, node, line);
-    } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && texts.contains(node.kind)) {
+    } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && textTypes.contains(node.kind)) {
       to.writeString(instant(parser));
     } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && !isInstant(parser)) {
-      throw new Bad("its number of seconds is no timestamp"); // Spark's cast would overflow
+      throw new Bad("its number of seconds is too large for a timestamp"); // Spark's cast would overflow
     } else if (node.kind.equals("string") && token.isStructStart()) {
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       parser.skipChildren();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
-    } else if (token.isNumeric() && (node.kind.equals("string") || texts.contains(node.kind))) {
+    } else if (token.isNumeric() && (node.kind.equals("string") || textTypes.contains(node.kind))) {
       // The parser's own text would leave out leading zeros.
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
@@ -368,8 +368,8 @@ public class JsonLine implements UDF1 {
   }
 
   private static boolean isInstant(JsonParser parser) throws IOException {
-    BigInteger most = BigInteger.valueOf(Long.MAX_VALUE / 1000000L);
-    return parser.getBigIntegerValue().abs().compareTo(most) <= 0;
+    BigInteger max = BigInteger.valueOf(Long.MAX_VALUE / 1000000L);
+    return parser.getBigIntegerValue().abs().compareTo(max) <= 0;
   }
 
   private String instant(JsonParser parser) throws IOException {

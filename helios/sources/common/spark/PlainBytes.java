@@ -6,12 +6,12 @@ import java.time.YearMonth;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads texts, numbers and times of JSON from bytes as Spark's internal values; `UNSURE` if a value is not plain. */
+/** Reads the texts, numbers and times of JSON from bytes, as Spark's internal values. */
 public abstract class PlainBytes {
-  /** The result for a value that is not plain; null is the result for JSON's null. */
+  /** The result for a value that is not plain: Spark's parser has to read the value. */
   public static final Object UNSURE = new Object();
 
-  public static final int LONGEST_NUMBER = 100;
+  public static final int MAX_NUMBER_LENGTH = 100;
 
   /** A double represents every smaller whole number exactly, and every power of ten up to 10^22. */
   private static final long EXACT = 1L << 53;
@@ -23,30 +23,30 @@ public abstract class PlainBytes {
   public transient int at;
   private transient byte[] buffer;
 
-  // The number that was read last.
+  // The last number that was read. `digits` is its value without the point and the exponent, if at most 18 digits.
   private transient boolean negative;
-  private transient boolean fits;
+  private transient boolean hasFewDigits;
   private transient boolean hasExponent;
   private transient long digits;
   private transient int fraction;
 
   /** The byte at a place; 0 after the end, as JSON never contains a byte 0 outside of an escape. */
-  public final byte letterAt(int place) {
+  public final byte byteAt(int place) {
     return place < in.length ? in[place] : (byte) 0;
   }
 
   /** Skips white space, and returns the next byte. */
-  public final byte spaces() {
-    byte letter = letterAt(at);
+  public final byte skipSpaces() {
+    byte letter = byteAt(at);
     while (letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t') {
-      letter = letterAt(++at);
+      letter = byteAt(++at);
     }
     return letter;
   }
 
-  public final boolean word(String word) {
+  public final boolean skipWord(String word) {
     for (int i = 0; i < word.length(); i++) {
-      if (letterAt(at + i) != word.charAt(i)) {
+      if (byteAt(at + i) != word.charAt(i)) {
         return false;
       }
     }
@@ -81,14 +81,14 @@ public abstract class PlainBytes {
     if (more == 0 || first > 0xF4) {
       return false;
     }
-    int second = letterAt(at + 1) & 0xFF;
-    int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF; // larger ones after ED are half surrogate pairs
-    if (second < least || second > most) {
+    int second = byteAt(at + 1) & 0xFF;
+    int min = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    int max = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF; // a larger byte after ED is half a surrogate pair
+    if (second < min || second > max) {
       return false;
     }
     for (int i = 2; i <= more; i++) {
-      if ((letterAt(at + i) & 0xC0) != 0x80) {
+      if ((byteAt(at + i) & 0xC0) != 0x80) {
         return false;
       }
     }
@@ -135,9 +135,9 @@ public abstract class PlainBytes {
     return UNSURE;
   }
 
-  /** The character of an escape; negative for a wrong escape, and for half of a surrogate pair. */
+  /** Reads an escape, and returns its character; -1 for a wrong escape, and for half of a surrogate pair. */
   private int escape() {
-    byte letter = letterAt(at + 1);
+    byte letter = byteAt(at + 1);
     int index = ESCAPES.indexOf(letter);
     if (index >= 0) {
       at += 2;
@@ -145,7 +145,7 @@ public abstract class PlainBytes {
     }
     int code = 0;
     for (int i = 2; i < 6; i++) {
-      int digit = Character.digit(letterAt(at + i), 16);
+      int digit = Character.digit(byteAt(at + i), 16);
       code = digit < 0 || code < 0 ? -1 : code * 16 + digit;
     }
     at += 6;
@@ -157,49 +157,49 @@ public abstract class PlainBytes {
   /** Reads a number; false if there is none at the current place, or if it is too long. */
   public final boolean number() {
     int begin = at;
-    negative = letterAt(at) == '-';
+    negative = byteAt(at) == '-';
     at += negative ? 1 : 0;
     int first = at;
     digits = 0;
-    digits();
+    readDigits();
     int count = at - first;
     if (count == 0 || (count > 1 && in[first] == '0')) {
       return false;
     }
     fraction = 0;
-    if (letterAt(at) == '.') {
+    if (byteAt(at) == '.') {
       int point = ++at;
-      digits();
+      readDigits();
       fraction = at - point;
       if (fraction == 0) {
         return false;
       }
     }
-    fits = count + fraction <= 18;
-    hasExponent = letterAt(at) == 'e' || letterAt(at) == 'E';
+    hasFewDigits = count + fraction <= 18;
+    hasExponent = byteAt(at) == 'e' || byteAt(at) == 'E';
     if (hasExponent) {
-      byte sign = letterAt(++at);
+      byte sign = byteAt(++at);
       at += sign == '-' || sign == '+' ? 1 : 0;
       int exponent = at;
-      digits();
+      readDigits();
       if (at == exponent) {
         return false;
       }
     }
-    return at - begin <= LONGEST_NUMBER;
+    return at - begin <= MAX_NUMBER_LENGTH;
   }
 
-  private void digits() {
-    byte letter = letterAt(at);
+  private void readDigits() {
+    byte letter = byteAt(at);
     while (letter >= '0' && letter <= '9') {
       digits = digits * 10 + (letter - '0');
-      letter = letterAt(++at);
+      letter = byteAt(++at);
     }
   }
 
-  /** Reads a whole number of a type with `width` bytes. */
-  public final Object whole(int width) {
-    if (!number() || !fits || hasExponent || fraction > 0) {
+  /** Reads an integer of a type with `width` bytes. */
+  public final Object integer(int width) {
+    if (!number() || !hasFewDigits || hasExponent || fraction > 0) {
       return UNSURE;
     }
     long value = negative ? -digits : digits;
@@ -214,16 +214,16 @@ public abstract class PlainBytes {
   }
 
   /** Reads a double or a float, with or without quotation marks: Spark's casts of texts accept both. */
-  public final Object floating(boolean isDouble) {
-    boolean quoted = letterAt(at) == '"';
+  public final Object floatingPoint(boolean isDouble) {
+    boolean quoted = byteAt(at) == '"';
     at += quoted ? 1 : 0;
     int begin = at;
     if (!number()) {
       return UNSURE;
     }
     Object result;
-    if (isDouble && fits && !hasExponent && digits < EXACT) {
-      double exact = digits / (double) power(fraction); // both are exact, so the division rounds only once
+    if (isDouble && hasFewDigits && !hasExponent && digits < EXACT) {
+      double exact = digits / (double) powerOfTen(fraction); // both are exact, so the division rounds only once
       result = Double.valueOf(negative ? -exact : exact);
     } else {
       String text = new String(in, begin, at - begin, StandardCharsets.US_ASCII);
@@ -232,24 +232,24 @@ public abstract class PlainBytes {
       result = isDouble ? (Object) Double.valueOf(asDouble) : (Object) Float.valueOf(value);
       result = Double.isInfinite(asDouble) ? UNSURE : result;
     }
-    return !quoted || letterAt(at++) == '"' ? result : UNSURE;
+    return !quoted || byteAt(at++) == '"' ? result : UNSURE;
   }
 
   /** Reads a decimal, with or without quotation marks; `UNSURE` if the type would lose digits. */
   public final Object decimal(int precision, int scale) {
-    boolean quoted = letterAt(at) == '"';
+    boolean quoted = byteAt(at) == '"';
     at += quoted ? 1 : 0;
-    if (!number() || !fits || hasExponent || fraction > scale || (quoted && letterAt(at++) != '"')) {
+    if (!number() || !hasFewDigits || hasExponent || fraction > scale || (quoted && byteAt(at++) != '"')) {
       return UNSURE;
     }
-    long factor = power(scale - fraction);
-    if (digits > (power(precision) - 1) / factor) {
+    long factor = powerOfTen(scale - fraction);
+    if (digits > (powerOfTen(precision) - 1) / factor) {
       return UNSURE;
     }
     return Decimal.createUnsafe((negative ? -digits : digits) * factor, precision, scale);
   }
 
-  private static long power(int count) {
+  private static long powerOfTen(int count) {
     long power = 1;
     for (int i = 0; i < count; i++) {
       power *= 10;
@@ -262,45 +262,45 @@ public abstract class PlainBytes {
   /** Reads a day, as days since 1970. */
   public final Object date() {
     long day = day();
-    return day != Long.MIN_VALUE && letterAt(at++) == '"' ? (Object) Integer.valueOf((int) day) : UNSURE;
+    return day != Long.MIN_VALUE && byteAt(at++) == '"' ? (Object) Integer.valueOf((int) day) : UNSURE;
   }
 
-  /** Reads a time, as microseconds since 1970; without a zone it is UTC, the session's zone. */
+  /** Reads a time, as microseconds since 1970; a time without a zone is in UTC, as the session is. */
   public final Object time(boolean zoned) {
     long day = day();
-    byte letter = letterAt(at);
+    byte letter = byteAt(at);
     int hour = twoDigits(at + 1);
     int minute = twoDigits(at + 4);
     int second = twoDigits(at + 7);
-    boolean hasSeparators = (letter == 'T' || letter == ' ') && letterAt(at + 3) == ':' && letterAt(at + 6) == ':';
-    if (day == Long.MIN_VALUE || !hasSeparators || !between(hour, 23) || !between(minute, 59) || !between(second, 59)) {
+    boolean hasSeparators = (letter == 'T' || letter == ' ') && byteAt(at + 3) == ':' && byteAt(at + 6) == ':';
+    if (day == Long.MIN_VALUE || !hasSeparators || !isUpTo(hour, 23) || !isUpTo(minute, 59) || !isUpTo(second, 59)) {
       return UNSURE;
     }
     at += 9;
     long micros = 0;
-    if (letterAt(at) == '.') {
+    if (byteAt(at) == '.') {
       int point = ++at;
       digits = 0;
-      digits();
+      readDigits();
       int count = at - point;
       if (count == 0 || count > 6) {
         return UNSURE;
       }
-      micros = digits * power(6 - count);
+      micros = digits * powerOfTen(6 - count);
     }
     long seconds = ((day * 24 + hour) * 60 + minute) * 60 + second;
-    letter = letterAt(at++);
+    letter = byteAt(at++);
     if (letter == '+' || letter == '-') {
       int hours = twoDigits(at);
       int minutes = twoDigits(at + 3);
-      if (!between(hours, 17) || !between(minutes, 59) || letterAt(at + 2) != ':') {
+      if (!isUpTo(hours, 17) || !isUpTo(minutes, 59) || byteAt(at + 2) != ':') {
         return UNSURE;
       }
       seconds -= (letter == '+' ? 1 : -1) * (hours * 60 + minutes) * 60;
       at += 5;
     }
     if (letter == '+' || letter == '-' || letter == 'Z') {
-      letter = zoned ? letterAt(at++) : (byte) 0;
+      letter = zoned ? byteAt(at++) : (byte) 0;
     }
     return letter == '"' ? (Object) Long.valueOf(seconds * 1000000L + micros) : UNSURE;
   }
@@ -311,8 +311,8 @@ public abstract class PlainBytes {
     int year = twoDigits(at + 3) + century * 100;
     int month = twoDigits(at + 6);
     int day = twoDigits(at + 9);
-    boolean hasYear = letterAt(at) == '"' && century >= 0 && twoDigits(at + 3) >= 0 && year > 0;
-    boolean hasSeparators = letterAt(at + 5) == '-' && letterAt(at + 8) == '-';
+    boolean hasYear = byteAt(at) == '"' && century >= 0 && twoDigits(at + 3) >= 0 && year > 0;
+    boolean hasSeparators = byteAt(at + 5) == '-' && byteAt(at + 8) == '-';
     if (!hasYear || !hasSeparators || month < 1 || month > 12 || day < 1 || day > 31) {
       return Long.MIN_VALUE;
     }
@@ -325,12 +325,12 @@ public abstract class PlainBytes {
 
   /** The number of two digits at a place; -1 if there are none. */
   private int twoDigits(int place) {
-    int first = letterAt(place) - '0';
-    int second = letterAt(place + 1) - '0';
-    return between(first, 9) && between(second, 9) ? first * 10 + second : -1;
+    int first = byteAt(place) - '0';
+    int second = byteAt(place + 1) - '0';
+    return isUpTo(first, 9) && isUpTo(second, 9) ? first * 10 + second : -1;
   }
 
-  private static boolean between(int value, int most) {
-    return value >= 0 && value <= most;
+  private static boolean isUpTo(int value, int max) {
+    return value >= 0 && value <= max;
   }
 }

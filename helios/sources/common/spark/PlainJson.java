@@ -18,18 +18,18 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 /**
  * Reads the bytes of a JSON object as Spark's internal row, in one pass; returns null if the object is not plain.
  *
- * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly accept the object and return the
- * same row. They read all objects that are not plain. An object is not plain if it has any error, a field that occurs
- * twice or (unless `ignores`) has no column, names with escapes, a value whose JSON type differs from its column (but
- * decimals and floating-point numbers may be texts), whole numbers or decimals of more than 18 digits or with an
- * exponent, decimals that would lose digits, times without seconds or not in ISO 8601, halves of surrogate pairs, maps,
- * bytes, or more than a megabyte.
+ * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly return the same row. They read all
+ * objects that are not plain. An object is not plain if it has an error or more than a megabyte, if a field occurs
+ * twice, has escapes in its name or (unless `skipsUnknown`) has no column, or if the JSON type of a value differs from
+ * its column (but decimals and floating-point numbers may be texts). These values are not plain: integers and
+ * decimals of more than 18 digits or with an exponent, decimals that would lose digits, times without seconds or not in
+ * ISO 8601, halves of surrogate pairs, maps and bytes.
  */
 public class PlainJson extends PlainBytes implements Function, Serializable {
   private static final long serialVersionUID = 1L;
 
-  private static final int LONGEST = 1 << 20;
-  private static final int DEEPEST = 100;
+  private static final int MAX_LENGTH = 1 << 20;
+  private static final int MAX_DEPTH = 100;
 
   private static final String[] KINDS = {
     "string", "boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"
@@ -52,13 +52,13 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
   private static final JsonNode NONE = TextNode.valueOf("");
 
   private final String schema;
-  private final boolean ignores;
+  private final boolean skipsUnknown;
   private transient Node root;
 
   /** Takes the columns, as Spark's JSON form of a schema, and whether fields without a column are left out. */
-  public PlainJson(String schema, boolean ignores) {
+  public PlainJson(String schema, boolean skipsUnknown) {
     this.schema = schema;
-    this.ignores = ignores;
+    this.skipsUnknown = skipsUnknown;
   }
 
   /** A type. A struct has fields, an array has an element. */
@@ -82,11 +82,11 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     }
     in = (byte[]) value;
     at = 0;
-    if (in.length > LONGEST || spaces() != '{') {
+    if (in.length > MAX_LENGTH || skipSpaces() != '{') {
       return null;
     }
     Object row = struct(root, 0);
-    return row == UNSURE || spaces() != 0 || at < in.length ? null : row;
+    return row == UNSURE || skipSpaces() != 0 || at < in.length ? null : row;
   }
 
   // the types
@@ -140,22 +140,22 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     boolean[] seen = new boolean[values.length];
     int next = 0;
     at++;
-    byte token = spaces();
+    byte token = skipSpaces();
     while (token == '"') {
       int begin = at + 1;
-      byte letter = letterAt(++at);
+      byte letter = byteAt(++at);
       while (letter != '"' && letter != '\\' && (letter >= ' ' || letter < 0)) {
-        letter = letterAt(++at);
+        letter = byteAt(++at);
       }
       if (letter != '"') {
         return UNSURE;
       }
-      int index = find(node, begin, at, next);
+      int index = columnIndex(node, begin, at, next);
       if (index < 0 && !leavesOut(node, begin, at)) {
         return UNSURE;
       }
       at++;
-      if (spaces() != ':') {
+      if (skipSpaces() != ':') {
         return UNSURE;
       }
       at++;
@@ -174,10 +174,10 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
         }
         next = index + 1;
       }
-      token = spaces();
+      token = skipSpaces();
       if (token == ',') {
         at++;
-        token = spaces();
+        token = skipSpaces();
         if (token != '"') {
           return UNSURE;
         }
@@ -192,8 +192,8 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** The index of the field with exactly this name; -1 if there is none. The search begins at the index `next`. */
-  private int find(Node node, int begin, int end, int next) {
+  /** The index of the column with exactly this name; -1 if there is none. The search begins at the index `next`. */
+  private int columnIndex(Node node, int begin, int end, int next) {
     for (int i = 0; i < node.fields.length; i++) {
       int index = next + i < node.fields.length ? next + i : next + i - node.fields.length;
       if (Arrays.equals(in, begin, end, node.fields[index].name, 0, node.fields[index].name.length)) {
@@ -204,11 +204,11 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
   }
 
   /**
-   * Returns true if a field is left out, as certainly no column has its name. Names that are not ASCII, or are longer
-   * than `LONGEST_NUMBER`, are not compared: an object with such a field is not plain.
+   * Returns true if fields without a column are left out, and certainly no column has the name of this field. A name
+   * that is not ASCII, or is longer than `MAX_NUMBER_LENGTH`, is not compared: the object is not plain then.
    */
   private boolean leavesOut(Node node, int begin, int end) {
-    if (!ignores || end - begin > LONGEST_NUMBER) {
+    if (!skipsUnknown || end - begin > MAX_NUMBER_LENGTH) {
       return false;
     }
     for (int i = begin; i < end; i++) {
@@ -224,20 +224,20 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     Object[] values = new Object[8];
     int size = 0;
     at++;
-    byte token = spaces();
+    byte token = skipSpaces();
     while (token != ']') {
       if (size == values.length) {
         values = Arrays.copyOf(values, size * 2);
       }
       Object value = value(element, depth + 1);
       values[size++] = value;
-      token = spaces();
+      token = skipSpaces();
       if (value == UNSURE || (token != ',' && token != ']')) {
         return UNSURE;
       }
       if (token == ',') {
         at++;
-        if (spaces() == ']') {
+        if (skipSpaces() == ']') {
           return UNSURE;
         }
       }
@@ -247,27 +247,27 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
   }
 
   private Object value(Node node, int depth) {
-    byte first = spaces();
+    byte first = skipSpaces();
     if (first == 'n') {
-      return word("null") ? null : UNSURE;
+      return skipWord("null") ? null : UNSURE;
     }
     switch (node.kind) {
       case STRING:
         return first == '"' ? text() : UNSURE;
       case BOOLEAN:
-        return word("true") ? (Object) Boolean.TRUE : word("false") ? (Object) Boolean.FALSE : UNSURE;
+        return skipWord("true") ? (Object) Boolean.TRUE : skipWord("false") ? (Object) Boolean.FALSE : UNSURE;
       case BYTE:
-        return whole(1);
+        return integer(1);
       case SHORT:
-        return whole(2);
+        return integer(2);
       case INTEGER:
-        return whole(4);
+        return integer(4);
       case LONG:
-        return whole(8);
+        return integer(8);
       case FLOAT:
-        return floating(false);
+        return floatingPoint(false);
       case DOUBLE:
-        return floating(true);
+        return floatingPoint(true);
       case DECIMAL:
         return decimal(node.precision, node.scale);
       case DATE:
@@ -277,9 +277,9 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
       case TIMESTAMP_NTZ:
         return time(false);
       case STRUCT:
-        return first == '{' && depth < DEEPEST ? struct(node, depth) : UNSURE;
+        return first == '{' && depth < MAX_DEPTH ? struct(node, depth) : UNSURE;
       case ARRAY:
-        return first == '[' && depth < DEEPEST ? array(node.element, depth) : UNSURE;
+        return first == '[' && depth < MAX_DEPTH ? array(node.element, depth) : UNSURE;
       default:
         return UNSURE;
     }
@@ -287,31 +287,31 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
 
   /** Skips a value without a column; false if the value is not plain. */
   private boolean skip(int depth) {
-    byte first = spaces();
+    byte first = skipSpaces();
     if (first == '"') {
       return text() != UNSURE;
     } else if (first == 'n' || first == 't' || first == 'f') {
-      return word("null") || word("true") || word("false");
+      return skipWord("null") || skipWord("true") || skipWord("false");
     } else if (first != '{' && first != '[') {
       return number();
-    } else if (depth >= DEEPEST) {
+    } else if (depth >= MAX_DEPTH) {
       return false;
     }
     byte last = (byte) (first == '{' ? '}' : ']');
     at++;
-    byte token = spaces();
+    byte token = skipSpaces();
     while (token != last) {
       // `at++ < 0` is never true: it steps over the colon.
-      if (first == '{' && (token != '"' || text() == UNSURE || spaces() != ':' || at++ < 0)) {
+      if (first == '{' && (token != '"' || text() == UNSURE || skipSpaces() != ':' || at++ < 0)) {
         return false;
       }
       if (!skip(depth + 1)) {
         return false;
       }
-      token = spaces();
+      token = skipSpaces();
       if (token == ',') {
         at++;
-        token = spaces();
+        token = skipSpaces();
         if (token == last) {
           return false;
         }

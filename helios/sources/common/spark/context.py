@@ -17,12 +17,12 @@ class SourceContext:
     """The context that the sources of one run share.
 
     Attributes:
-        plan: The pipeline, whose `reads` number the sources.
+        plan: The plan of the pipeline. The number of a source is its index in the plan's `reads`.
         spark: The session.
         observer: Receives the lag each time a source is checked.
-        rejected_input: Collects the rows that sources keep out of a batch.
+        rejected_input: Collects the rows and files that sources reject.
         inferred: The columns that were inferred from files without types.
-        checkpoint: The checkpoint of the run, in which a source may keep a log; None if rows are only shown.
+        checkpoint: The checkpoint of the run, in which a source may keep a log; None if no pipeline runs.
         refills: Whether the run refills the target, and therefore discards the state in the checkpoint.
     """
 

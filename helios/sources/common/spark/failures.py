@@ -1,4 +1,4 @@
-"""Turns failures of Spark that several kinds of sources share into errors for the user."""
+"""Turns Spark's failures that several kinds of sources share into errors for the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.spark.jvm.errors import FAILED_READ
 CAUSED_BY = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 
 
-def damaged(error: BaseException, plan: Plan) -> RunError | None:
+def damaged_file_error(error: BaseException, plan: Plan) -> RunError | None:
     """The error for the user if Spark cannot read a file; None for any other error."""
     text = str(error)
     match = FAILED_READ.search(text)

@@ -44,7 +44,7 @@ READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     TimestampType,
     TimestampNTZType,
 )
-"""The types whose values Spark's parser gets as strings, since it would round, truncate or guess the values."""
+"""The types whose values are parsed as strings, since Spark's parser would round, truncate or guess the values."""
 
 FEATURES: Mapping[str, tuple[str, bool]] = {
     "allowComments": ("ALLOW_COMMENTS", False),
@@ -62,7 +62,7 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
     """The columns of JSON objects, as Spark infers them from all objects.
 
     Args:
-        lines: The objects, as texts in the only column.
+        lines: A DataFrame with a single column, which has an object as text in each row.
         options: The options of Spark's JSON reader.
     """
     texts = getattr(lines._jdf, "as")(classes().org.apache.spark.sql.Encoders.STRING())
@@ -103,8 +103,7 @@ def json_line(
     Args:
         columns: The wanted columns, as Spark's JSON form of a schema; empty for all fields.
         texts: The types whose values become strings.
-        features: Jackson's features to enable, and `ALONE`, which Jackson does not know: with it, only white space may
-            follow the value.
+        features: Jackson's features to enable. `ALONE` is Helios's own feature: only white space may follow the value.
         rescued: The name of the field that gets all fields without a column; empty to leave those fields out.
         timestamps: The unit of numbers in timestamp columns, if timestamps become strings: "s", "ms" or "us".
 

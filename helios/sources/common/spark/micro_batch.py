@@ -1,7 +1,7 @@
 """Spark's `MicroBatchStream` for a followed source, implemented in Python.
 
 Spark keeps the offset log, runs the triggers, and recovers after a failure. The source returns the end offset of each
-batch. Without a planner, Spark takes only the offsets from this stream, and the rows of a batch are read as a span.
+batch. Without a planner, Spark takes only offsets from this stream, and Helios reads the rows of a batch as a span.
 With a planner, Spark itself reads the input partitions that the planner returns.
 """
 
@@ -22,7 +22,7 @@ from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
 from helios.table.positions import Position
 
-SPARK = "org.apache.spark.sql.connector"
+CONNECTOR = "org.apache.spark.sql.connector"
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
 
     def _empty_array(self, kind: str) -> JavaArray[T]:
         package = self._jvm
-        for part in f"{SPARK}.{kind}".split("."):
+        for part in f"{CONNECTOR}.{kind}".split("."):
             package = getattr(package, part)
         return java_array(package)
 
@@ -228,11 +228,11 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
 
     class Java:
         implements = (
-            f"{SPARK}.catalog.SupportsRead",
-            f"{SPARK}.read.ScanBuilder",
-            f"{SPARK}.read.Scan",
-            f"{SPARK}.read.streaming.MicroBatchStream",
-            f"{SPARK}.read.streaming.SupportsTriggerAvailableNow",
+            f"{CONNECTOR}.catalog.SupportsRead",
+            f"{CONNECTOR}.read.ScanBuilder",
+            f"{CONNECTOR}.read.Scan",
+            f"{CONNECTOR}.read.streaming.MicroBatchStream",
+            f"{CONNECTOR}.read.streaming.SupportsTriggerAvailableNow",
         )
 
 

@@ -17,11 +17,7 @@ from helios.table.commit_times import CommitTimes, commit_times
 
 @dataclass(frozen=True)
 class Past:
-    """The earlier states of a source.
-
-    Attributes:
-        rows: Returns the rows of a snapshot, by its id.
-    """
+    """The earlier states of a source: the times of their commits, and the rows of a state by its snapshot id."""
 
     commits: Callable[[], CommitTimes]
     rows: Callable[[int], DataFrame]

@@ -1,7 +1,6 @@
 """Parses plain JSON in one pass, from bytes to Spark's internal rows.
 
-An object is plain if this parser certainly returns the same row as `json_line` and Spark's parser, which read all
-other objects.
+`json_line` and Spark's parser can read every object. An object is plain if this parser certainly returns the same row.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
 
-CODE = Path(__file__).with_name("PlainJson.java")
-BYTES = Path(__file__).with_name("PlainBytes.java")
+PLAIN_JSON = Path(__file__).with_name("PlainJson.java")
+PLAIN_BYTES = Path(__file__).with_name("PlainBytes.java")
 
 
 def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: bool) -> Column:
@@ -26,7 +25,7 @@ def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: b
     Args:
         ignores: Whether fields without a column are left out; otherwise an object with such a field is not plain.
     """
-    parser = instance(spark, CODE, columns.json(), ignores, base=BYTES)
+    parser = instance(spark, PLAIN_JSON, columns.json(), ignores, base=PLAIN_BYTES)
     return invoked(spark, parser, value, columns)
 
 

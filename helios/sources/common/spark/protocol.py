@@ -74,10 +74,10 @@ class Source(Protocol):
         """The span between two positions; None is the starting position."""
 
     def lost(self, span: Span) -> bool:
-        """True if a planned span can no longer be read, and the source may plan it again."""
+        """True if a planned span can no longer be read, and the source is allowed to plan the span again."""
 
     def failed(self, span: Span) -> None:
-        """Called when a run has failed on a planned span. The user may repair its input before the next run."""
+        """Called when a run has failed on a planned span. The user may repair the input before the next run."""
 
     def give_up(self, span: Span) -> None:
         """Called before a lost span is planned again. Nothing of the span was written."""
@@ -86,7 +86,7 @@ class Source(Protocol):
         """Called when the rows of a span have been read, and before they are committed.
 
         Raises:
-            RunError: The rows that were read may not be those of the span.
+            RunError: The rows that were read may differ from the rows of the span.
         """
 
     def lag(self, at: Position) -> Lag | None:
@@ -101,10 +101,10 @@ class Source(Protocol):
     # sources that are read once
 
     def current(self) -> Span:
-        """The span of the current state. Two states whose spans have equal entries have equal rows."""
+        """The span of the current state. If the entries of two such spans are equal, so are their rows."""
 
     def pin(self) -> int | None:
-        """The pin of the current state. Batch N, which joins the source, stores it in `helios/pins/N.json`."""
+        """The pin of the current state. A batch N that joins the source stores the pin in `helios/pins/N.json`."""
 
     def exists(self, pin: int | None) -> bool:
         """True if the state at a pin can still be read."""
@@ -130,7 +130,7 @@ class Source(Protocol):
         """An empty DataFrame with the columns of `read`."""
 
     def set_aside(self, file_uri: str) -> bool:
-        """Leaves out a file that cannot be read to its end, if the source continues without such files.
+        """Leaves out a file that cannot be read to its end, if the source is declared to continue without such files.
 
         Args:
             file_uri: The URI of the file in Spark's error message.
@@ -169,7 +169,7 @@ class HasFiles(Protocol):
     """A source whose spans are data files that can be read without Spark."""
 
     def size(self, span: Span) -> int | None:
-        """The upper bound of the bytes in a span's files; None if it is unknown before the files are planned."""
+        """The upper bound of the bytes in a span's files; None if it is known only when the files are planned."""
 
     def files(self, span: Span) -> SourceFiles:
         """The data files of a span.
@@ -181,7 +181,7 @@ class HasFiles(Protocol):
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """A source whose earlier states can be read; commit times identify them."""
+    """A source whose earlier states can be read. Each state has a commit time."""
 
     def commits(self, pin: int | None) -> CommitTimes:
         """The commit times of the states up to a pin."""

@@ -1,4 +1,4 @@
-"""Separates the bad rows of a source: they fail the batch, go to the quarantine, or are dropped and counted."""
+"""Separates bad rows from the good rows of a source: bad rows fail the batch, go to the quarantine, or are dropped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Verdict:
         place: The location and the text of a bad row, for the error message, as a struct.
         payload: The part of a bad row that the quarantine keeps, as a struct.
         step: The call in the script that declares the policy, as the quarantine shows it.
-        hidden: The columns that exist only for this decision. The result does not have them.
+        hidden: The columns that exist only to find bad rows. The good rows are returned without them.
     """
 
     bad: Column

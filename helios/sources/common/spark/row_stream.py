@@ -1,7 +1,7 @@
-"""Spark's `Source` interface for a stateful pipeline, implemented in Python: the rows of a batch are those of a span.
+"""Spark's `Source` interface for a stateful pipeline, implemented in Python.
 
-`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none,
-so `RowStream` implements Spark's older `Source` interface, which returns a DataFrame for each batch.
+`MicroBatchStream` needs Spark's input partitions. For a source that reads spans as DataFrames, `RowStream` implements
+Spark's older `Source` interface, which returns a DataFrame for each batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helios.table.positions import Position, Span
 STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 STREAMABLE = ("Project", "Filter", "Union", "SubqueryAlias", "LocalRelation")
-"""Spark's logical operators that mean the same in a streaming plan."""
+"""Spark's logical operators that mean the same in a batch plan and in a streaming plan."""
 
 
 def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
@@ -103,7 +103,7 @@ class RowStream(SourceOffsets[SpannedSource]):
         if new_columns:
             raise RunError(
                 f"{self.source.read_plan.name} has columns that are new since the run began "
-                f"({', '.join(new_columns)}), and the running stream would leave them out.",
+                f"({', '.join(new_columns)}), and the running stream would leave these columns out.",
                 where=self.source.context.plan.origin,
                 fix="run again: a new run reads the current columns.",
             )
@@ -116,7 +116,7 @@ class RowStream(SourceOffsets[SpannedSource]):
         return rows.select(*columns)
 
     def _committed(self, end: Position) -> bool:
-        """True if the requested batch was committed before the run."""
+        """True if the batch that Spark requests was committed by an earlier run."""
         checkpoint = self.source.context.checkpoint
         if self._requested_offset or checkpoint is None:
             return False

@@ -16,7 +16,7 @@ class RejectedInput:
 
     Attributes:
         rejected: DataFrames of rows for the quarantine, with the columns `payload`, `reason` and `step`.
-        counted: Observations that count the dropped rows. Each has its count once the rows of the batch are written.
+        counted: Observations that count the dropped rows. A count is known only when the rows of the batch are written.
         unreadable: The files that the last read left out because they cannot be read, each with the reason.
     """
 
@@ -36,9 +36,9 @@ class Inferred:
     """The columns that were inferred from files.
 
     Attributes:
-        columns: The columns of each source, by `inferred_key(source)`. Later batches keep them and their types.
-        partition_columns: Those of each source, from folders such as `day=2026-01-01`, by the same key.
-        last: The result of the latest inference only, by the same key and the files.
+        columns: The columns of each source, by `inferred_key(source)`. Later batches keep names and types.
+        partition_columns: The columns from folders such as `day=2026-01-01`, of each source by the same key.
+        last: The columns of the latest inference only, by the same key and the files from which they were inferred.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)

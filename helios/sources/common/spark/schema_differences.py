@@ -37,7 +37,7 @@ def _extras(actual: DataType, wanted: DataType, path: str) -> Iterator[str]:
 
 
 def undeclared_part(value: Column, actual: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
-    """The undeclared fields of a value, and the condition that there are any; None if the type has none.
+    """The undeclared fields of a value, and the condition that the value has any; None if its type has none.
 
     `wanted` is the declared type; None if the whole value is undeclared.
     """
@@ -75,8 +75,8 @@ def _undeclared_elements(
 ) -> tuple[Column, Column] | None:
     """The undeclared parts of the elements of an array or the values of a map; None if their type has none.
 
-    `transform` is Spark's function that changes each element of `value`, and `elements` has the elements as an array.
-    The types are those of an element.
+    `transform` changes each element of `value`, and `elements` has the elements as an array. `actual` and `wanted` are
+    types of an element.
     """
     if not list(_extras(actual, wanted, "")):
         return None

@@ -1,4 +1,4 @@
-"""`SpanSource`, the base class of sources that are read by spans, with defaults for a new kind of source."""
+"""`SpanSource`, the base class of sources that are read by spans."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class SpanSource:
     def resume(self, entry: StartEntry) -> None:
         if entry["declared"] != self.declared:
             raise CheckpointError(
-                f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "
-                f"{self.declared}, which applies to the first start only.",
+                f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now declares "
+                f"{self.declared}, but the declared start counts at the first start only.",
                 where=self.read_plan.source.origin,
-                fix="restore the former start, refill the target with `helios run --full-refresh`, or give the "
+                fix="declare the former start again, refill the target with `helios run --full-refresh`, or give the "
                 "pipeline a new name and a new target.",
             )
         self._start = entry["place"]
@@ -104,7 +104,7 @@ class SpanSource:
 
         Args:
             lag: The lag.
-            every: The least number of seconds since the last write; an earlier call writes nothing.
+            every: The minimum number of seconds between two writes; a call before that writes nothing.
         """
         checkpoint, now = self.context.checkpoint, time.time()
         if checkpoint is not None and now - self._lag_written_at >= every:
@@ -132,7 +132,7 @@ class SpanSource:
         raise NotImplementedError
 
     def schema(self) -> StructType:
-        """The declared columns; a source that determines its columns itself overrides this."""
+        """The declared columns. A source without declared columns overrides this method."""
         return struct_of(str(self.read_plan.source.declared_schema))
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:

@@ -1,8 +1,8 @@
 """Types of file columns: the union of two files' types, and the casts from a file's type to the wanted type.
 
-Spark's reader always gets the type that the file has. If it got another type, it would read some pairs of types wrongly
-(a parquet decimal(8,1) as a double that is ten times too large). So columns are cast here after they are read. A row
-with a value that the cast would change is a bad row.
+Spark always reads a column with the type that the file has. With another type, Spark would return some values wrongly:
+a parquet decimal(8,1) as a double that is ten times too large. So columns are cast here after they are read. A row with
+a value that the cast would change is a bad row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10,
 """Decimal digits of the integers, narrowest first."""
 
 EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)} | {
-    (whole, DoubleType) for whole in (ByteType, ShortType, IntegerType)
+    (integer, DoubleType) for integer in (ByteType, ShortType, IntegerType)
 }
 """Pairs of number types in which the second type represents every value of the first exactly."""
 
@@ -119,8 +119,8 @@ def _scalar_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
     left, right = _decimal(a), _decimal(b)
     if left is not None and right is not None:
         scale = max(left.scale, right.scale)
-        whole = max(left.precision - left.scale, right.precision - right.scale)
-        return DecimalType(whole + scale, scale) if whole + scale <= 38 else None
+        precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return DecimalType(precision, scale) if precision <= 38 else None
     if inferred and kinds == {DateType, TimestampType}:
         return TimestampType()
     return StringType() if inferred else None
@@ -166,7 +166,7 @@ def lossless(actual: DataType, wanted: DataType) -> bool:
         return isinstance(actual, (StringType, BinaryType)) or (
             isinstance(wanted, StringType) and isinstance(actual, SCALARS)
         )
-    # The session's zone, UTC, converts between times with a zone and times without.
+    # The session is in UTC, so that a cast between times with and without a zone keeps the hours.
     times_fit = isinstance(wanted, (TimestampType, TimestampNTZType)) and isinstance(actual, TIMES)
     return times_fit or (type(actual), type(wanted)) in EXACT
 
@@ -182,7 +182,7 @@ def castable(actual: DataType, wanted: DataType) -> bool:
 
 
 def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """A value as the wanted type, and the condition that the cast changes the value; None if it keeps every value."""
+    """A value as the wanted type, and the condition that the cast changes it (None if the cast is lossless)."""
     if actual == wanted:
         return value, None
     if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(actual, NullType):
@@ -201,7 +201,7 @@ def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Col
 
 
 def _loses(value: Column, converted: Column, wanted: DataType) -> Column:
-    """The condition that Spark's cast drops a part of a text: digits, a time of day or a time zone."""
+    """The condition that Spark's cast of a text drops a part of it: digits, a time of day or a time zone."""
     if isinstance(wanted, DecimalType):
         exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
         same = value.try_cast(exact).eqNullSafe(converted.cast(exact)) & (F.length(value) < 40)

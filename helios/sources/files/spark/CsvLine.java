@@ -27,7 +27,7 @@ import org.apache.spark.util.SerializableConfiguration;
 public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private static final long serialVersionUID = 1L;
 
-  /** The most further lines that a quoted field may take if it is not closed on its line. */
+  /** The maximum number of further lines of a quoted field that is not closed on its first line. */
   private static final int MAX_OPEN_LINES = 100;
 
   /** The bytes before a split that are read first, to find out whether a quoted field is open at its start. */
@@ -44,9 +44,9 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
 
   private static final String NUL = "it holds a NUL character, which Spark's parser may leave out";
 
-  private static final String BLANK = "it has spaces alone in quotes, which ignoreTrailingWhiteSpace cannot read";
+  private static final String BLANK = "it has a field of quoted spaces, which ignoreTrailingWhiteSpace cannot read";
 
-  private static final String SPACES = "it holds spaces alone: a value of the only column, or no row";
+  private static final String SPACES = "it holds only spaces, which may be a value of the only column, or no row";
 
   private static final String LAST =
       "its last field ends with a quote, which Spark doubles if the separator has several characters";
@@ -69,10 +69,10 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private transient long splitBegin;
   private transient boolean awaitsHeader;
 
-  /** The number of next lines that may belong to a quoted field that was opened on an earlier line. */
+  /** How many of the next lines may belong to a quoted field that began on an earlier line. */
   private transient int openLines;
 
-  /** The start of the last field that `endOfRecord` has reached. */
+  /** The start of the field that `endOfRecord` has reached last. */
   private transient int lastField;
 
   public CsvLine(SerializableConfiguration conf, String encoding, String lineSeparator, String separator, String quote,
@@ -132,7 +132,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   /**
    * The number of lines at the start of a split that may belong to a field that began before the split. The number is
    * computed twice from some earlier lines: once as if a quoted field were open at the first of them, and once as if
-   * none were. The results are equal as soon as a line closes or opens a field. Otherwise more lines are read.
+   * none were open. The results are equal as soon as a line closes or opens a field. Otherwise, more lines are read.
    */
   private int openLinesBefore(String path, long begin) throws Exception {
     Path file = new Path(new URI(path));
@@ -338,7 +338,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     }
   }
 
-  /** The end of the record that begins at an offset; -1 - p if a quoted field is not closed, which offset p shows. */
+  /** The end of the record that begins at an offset; -1 - p if a quoted field is not closed: offset p shows that. */
   private int endOfRecord(String text, int from) {
     int at = from;
     while (true) {
@@ -368,14 +368,14 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   }
 
   /**
-   * The end of a quoted field, after its closing quote; -1 - p if the field is not closed, which offset p shows. Spark
-   * takes a quote that is not doubled as text. But in a field of several lines, such a quote may also begin a field of
-   * a later row. So the field does not count as closed then.
+   * The end of a quoted field, after its closing quote; -1 - p if the field is not closed: offset p shows that.
+   * Spark takes a quote that is not doubled as text. But in a field of several lines, such a quote may also begin a
+   * field of a later row. So a field of several lines with such a quote does not count as closed.
    */
   private int endOfQuoted(String text, int from) {
     char quoting = quote.charAt(0);
     char escaping = escape.length() == 0 ? '\0' : escape.charAt(0);
-    boolean broken = false;
+    boolean hasLineBreak = false;
     for (int i = from; i < text.length(); i++) {
       char letter = text.charAt(i);
       if (letter == quoting) {
@@ -390,7 +390,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
         if (next == text.length() || lineBreak(text, next) > 0 || text.startsWith(separator, next)) {
           return next;
         }
-        if (broken && !stopsAtClosingQuote) {
+        if (hasLineBreak && !stopsAtClosingQuote) {
           return -1 - i;
         }
         if (!stopsAtClosingQuote) {
@@ -399,7 +399,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
       } else if (letter == escaping && i + 1 < text.length()) {
         i++;
       }
-      broken = broken || lineBreak(text, i) > 0;
+      hasLineBreak = hasLineBreak || lineBreak(text, i) > 0;
     }
     return -1 - text.length();
   }

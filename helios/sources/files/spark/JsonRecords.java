@@ -11,15 +11,15 @@ import org.apache.spark.sql.api.java.UDF1;
 
 /**
  * Splits the text of a whole json file into records. Each value is a record, but an array is replaced with its
- * elements. A record consists of its text, and the reason why it cannot be a row, which is null if it can. If the text
- * is not JSON from some place on, the rest of the file is one record.
+ * elements. A record consists of its text, and the reason why it cannot be a row (null if it can). From the first place
+ * that is not JSON, the rest of the file is one record.
  */
 public class JsonRecords implements UDF1 {
   private static final long serialVersionUID = 1L;
 
   private static final String UNPARSED = "the row does not parse";
 
-  private static final String NO_OBJECT = "it is no JSON object, nor an array of them";
+  private static final String NO_OBJECT = "it is neither a JSON object nor an array of JSON objects";
 
   private final String features;
   private transient JsonFactory factory;

@@ -19,7 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 public class PlainCsv extends PlainBytes implements Function, Serializable {
   private static final long serialVersionUID = 1L;
 
-  private static final int LONGEST = 1 << 20;
+  private static final int MAX_LENGTH = 1 << 20;
 
   private final UDF3 csvLine;
   private final byte separator;
@@ -37,8 +37,8 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
   private transient byte[] quoted;
 
   /**
-   * Takes a CsvLine; the separator, quote and escape, each of one byte; and the types of the columns, separated by
-   * semicolons. A type is a letter; a decimal also has its precision and scale.
+   * Takes a CsvLine; the separator, quote and escape, each of one byte; and the codes of the columns' types, separated
+   * by semicolons. A code is a letter; for a decimal, the precision and scale follow the letter.
    */
   public PlainCsv(UDF3 csvLine, String separator, String quote, String escape, String types) {
     this.csvLine = csvLine;
@@ -95,7 +95,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     if (typeCodes == null) {
       parseTypes();
     }
-    if (line.length > LONGEST || !splitFields(line)) {
+    if (line.length > MAX_LENGTH || !splitFields(line)) {
       return UNSURE;
     }
     Object[] values = new Object[typeCodes.length];
@@ -118,7 +118,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** Copies a line with a quotation mark around each field, and notes where fields end; false if it is not plain. */
+  /** Copies a line with a quotation mark around each field, and notes the fields' ends; false if it is not plain. */
   private boolean splitFields(byte[] line) {
     if (quoted == null || quoted.length < line.length + 2) {
       quoted = new byte[line.length * 2 + 2];
@@ -154,19 +154,19 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     char typeCode = typeCodes[column];
     at = begin;
     if (typeCode == 'o') {
-      result = word("true") ? (Object) Boolean.TRUE : word("false") ? (Object) Boolean.FALSE : UNSURE;
+      result = skipWord("true") ? (Object) Boolean.TRUE : skipWord("false") ? (Object) Boolean.FALSE : UNSURE;
       return at == end ? result : UNSURE;
     } else if (typeCode == '1' || typeCode == '2' || typeCode == '4' || typeCode == '8') {
-      result = whole(typeCode - '0');
+      result = integer(typeCode - '0');
       return at == end ? result : UNSURE;
     }
     at = begin - 1;
     switch (typeCode) {
       case 'f':
-        result = floating(false);
+        result = floatingPoint(false);
         break;
       case 'd':
-        result = floating(true);
+        result = floatingPoint(true);
         break;
       case 'm':
         result = decimal(precisions[column], scales[column]);

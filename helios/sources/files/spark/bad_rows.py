@@ -11,7 +11,7 @@ from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.files.declare import FilesSource
 
 LINE = "_helios_line"
-"""The column with the text that a row comes from: its line or record."""
+"""The column with the line or record from which a row was parsed, as text."""
 
 FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
 """The columns with the location of each row: the path of its file, the start of its split, and the file's time.
@@ -51,7 +51,7 @@ def modified() -> Column:
 def position() -> Column:
     """The position of each row, which orders the rows of a batch: older files first, then by the lines of a file.
 
-    It is valid only directly after the reader, while the rows of a task are still in the order of the file.
+    The column is valid only directly after the reader, while the rows of a task are still in the order of the file.
     """
     file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)

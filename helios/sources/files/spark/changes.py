@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from helios.errors import RunError
 from helios.sources.common.spark.protocol import ReplanNeeded
 from helios.sources.files.declare import FilesSource
-from helios.sources.files.log import Known
+from helios.sources.files.log import FileStats
 from helios.sources.files.spark.listing import Listed
 
-MOST_NAMES = 3
-"""A message names at most so many files."""
+MAX_NAMES = 3
+"""The maximum number of files that a message names."""
 
-# The time of a change in words, which follow "the file ... was".
+# When a file changed. These texts follow "the file ... was".
 READ = "read already and {have} changed since"
 PLANNED = "planned for this batch and {have} changed since"
 MEANWHILE = "read for this batch and {have} changed meanwhile"
@@ -39,17 +39,17 @@ def refill_error(source: FilesSource, paths: Sequence[str]) -> RunError:
     )
 
 
-def _gone(paths: Sequence[str], before: str) -> str:
-    return f"{_named(paths)} {before}, and {'is' if len(paths) == 1 else 'are'} gone"
+def _gone(paths: Sequence[str], event: str) -> str:
+    return f"{_named(paths)} {event}, and {'is' if len(paths) == 1 else 'are'} gone"
 
 
-def changed_error(source: FilesSource, before: Known, now: Listed, when: str) -> RunError:
-    """The error for changed files. It is a `ReplanNeeded` if the source rereads such files.
+def changed_error(source: FilesSource, before: FileStats, now: Listed, when: str) -> RunError:
+    """The error for changed files: a `ReplanNeeded` if the source rereads such files.
 
     Args:
         before: The changed files, with the size and time that they had before.
         now: Files with their present size and time; all files of `before` are among them.
-        when: The time of the change: `READ`, `PLANNED` or `MEANWHILE`.
+        when: When the files changed: `READ`, `PLANNED` or `MEANWHILE`.
     """
     paths = list(before)
     path = paths[0]
@@ -71,11 +71,11 @@ def _named(paths: Sequence[str]) -> str:
         >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
         ('the file a.csv was', 'the files a, b, c and 2 more were')
     """
-    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {_first(paths)} were"
+    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {_shortened(paths)} were"
 
 
-def _first(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:MOST_NAMES]) + (f" and {len(paths) - MOST_NAMES:,} more" if len(paths) > MOST_NAMES else "")
+def _shortened(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:MAX_NAMES]) + (f" and {len(paths) - MAX_NAMES:,} more" if len(paths) > MAX_NAMES else "")
 
 
 def _size_and_time(size: int, modified: int) -> str:
@@ -83,7 +83,7 @@ def _size_and_time(size: int, modified: int) -> str:
     return f"{size:,} bytes, modified {seconds}.{modified % 1000:03d} UTC"
 
 
-def unfinished(paths: Iterable[str]) -> str:
+def unfinished_text(paths: Iterable[str]) -> str:
     """The message about files that are not read yet, as they may still be written; empty if there are none."""
     young = sorted(paths)
-    return f"not read yet, as they may still be written: {_first(young)}" if young else ""
+    return f"not read yet, as they may still be written: {_shortened(young)}" if young else ""

@@ -36,7 +36,7 @@ from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 
-FEW = 100
+MAX_FILES_OF_ONE_THREAD = 100
 """Up to this number of local text files, one thread is faster than several, which would wait for one another."""
 
 THREADS = 16
@@ -49,26 +49,26 @@ MAGIC = {
 """The formats of files, by their first bytes; PARE begins a parquet file with an encrypted footer."""
 
 CONTROLS = frozenset(range(9)) | frozenset(range(14, 32))
-"""The bytes that no text has. Without them, a csv that begins with a name such as ORCHARD is not taken for ORC."""
+"""Bytes that no text has. A csv file that begins with a name such as ORCHARD has none, so it is not taken for ORC."""
 
 NANOS = "TIMESTAMP(NANOS,"
-"""The text in a footer with which the type of a nanosecond timestamp begins; `true)` follows if it is in UTC."""
+"""The beginning of a nanosecond timestamp's type in the text of a footer; `true)` follows if the time is in UTC."""
 
 TIME = '"type":"time('
-"""The beginning of the type time in the JSON of a schema. Spark has this type, but does not read it from files."""
+"""The beginning of the type `time` in the JSON of a schema. Spark has the type, but does not read it from files."""
 
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-"""Spark's conf to read nanosecond timestamps as bigint. Without it, Spark refuses them."""
+"""Spark's conf to read nanosecond timestamps as bigint. Without this conf, Spark refuses such timestamps."""
 
-MOST_WHOLE = 512 << 20
-"""The most bytes of a file that one task reads as a whole, since the task takes up to twenty times as much memory."""
+MAX_BYTES = 512 << 20
+"""The maximum size of a file that one task reads as a whole. The task takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
 """The first bytes of compressed files, by their endings."""
 
 
 def inferred_key(source: FilesSource) -> str:
-    """The key of a source in `Inferred`. Two sources of one path may read it with other options or columns."""
+    """The key of a source in `Inferred`. Two sources may read the same path with different options or columns."""
     return json.dumps([source.path, source.format, sorted(source.reader_options().items()), source.declared_schema])
 
 
@@ -81,8 +81,8 @@ class FileColumns:
     """The columns of a file, or the reason why it cannot be read.
 
     Attributes:
-        columns: The columns in the order of the file, of the type `void` if the format stores no types; None if the
-            file is empty or cannot be read.
+        columns: The columns in the order of the file; None if the file is empty or cannot be read. They have the type
+            `void` if the format stores no types.
         nanos: The names of the columns with nanosecond timestamps.
         cause: The reason why the file cannot be read; empty if it can be read.
     """
@@ -96,9 +96,9 @@ class FileColumns:
 def columns_of(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[FileColumns]:
     """The columns of each file, from its footer or header. The files are opened in parallel."""
     inspector = _Inspector(spark, source)
-    quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
+    quick = not FORMATS[source.format].stores_types and source.bad_file != "quarantine"
     local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
-    if len(files) <= (FEW if local and quick else 1):
+    if len(files) <= (MAX_FILES_OF_ONE_THREAD if local and quick else 1):
         return [inspector.columns(file) for file in files]
     with ThreadPoolExecutor(min(THREADS, len(files))) as pool:
         return list(pool.map(inspector.columns, files))
@@ -119,59 +119,59 @@ class _Inspector:
     def columns(self, file: File) -> FileColumns:
         """The columns of a file, or the reason why it cannot be read."""
         try:
-            opened = self._opened(file)
+            inspected = self._inspected(file)
         except Unreadable as error:
             return FileColumns(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise  # the storage is down, and the file may be good
             return FileColumns(file, cause=cause_of(error))
-        duplicate = _duplicate(opened.columns) if opened.columns is not None else None
-        if duplicate is not None:
-            return FileColumns(file, cause=f"its column {duplicate!r} occurs twice")
-        return opened
+        repeated = _repeated_name(inspected.columns) if inspected.columns is not None else None
+        if repeated is not None:
+            return FileColumns(file, cause=f"its column {repeated!r} occurs twice")
+        return inspected
 
-    def _opened(self, file: File) -> FileColumns:
+    def _inspected(self, file: File) -> FileColumns:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
         if file.size == 0:
-            if self._format.owns_types:
+            if self._format.stores_types:
                 raise Unreadable("the file is empty (0 bytes)")
             return FileColumns(file)
-        if self._source.flag("multiLine") and file.size > MOST_WHOLE:
-            raise Unreadable(f"it has {file.size:,} bytes, and at most {MOST_WHOLE:,} can be read with multiLine")
+        if self._source.flag("multiLine") and file.size > MAX_BYTES:
+            raise Unreadable(f"it has {file.size:,} bytes, and at most {MAX_BYTES:,} can be read with multiLine")
         self._check_magic(file, path)
         if self._source.format == "parquet":
-            return self._parquet(file, path)
-        if self._format.owns_types:
+            return self._parquet_columns(file, path)
+        if self._format.stores_types:
             reader = self._spark.read.format(self._source.format).option("__globPaths__", "false")
             kind = nullable(reader.load(file.path).schema)
             assert isinstance(kind, StructType)
             return FileColumns(file, kind)
-        return FileColumns(file, self._text(file, path))
+        return FileColumns(file, self._text_columns(file, path))
 
     def _check_magic(self, file: File, path: JavaPath) -> None:
-        """Refuses a file of another format than the source, or without the compression that its name says."""
+        """Refuses a file of another format than the source, or of another compression than its name says."""
         stream = path.getFileSystem(self._conf).open(path)
         try:
             first = bytes(stream.readNBytes(32))
         finally:
             stream.close()
         actual = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), "")
-        if actual in ("parquet", "orc", "bzip2") and not self._format.owns_types and CONTROLS.isdisjoint(first):
+        if actual in ("parquet", "orc", "bzip2") and not self._format.stores_types and CONTROLS.isdisjoint(first):
             actual = ""
         ending = file.path.rsplit(".", 1)[-1].lower()
-        if self._format.owns_types:
+        if self._format.stores_types:
             if actual != self._source.format:
                 raise Unreadable(f"it is no {self._source.format} file" + (f" but {actual}" if actual else ""))
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            other = f": {actual}" if actual else ""
-            raise Unreadable(f"its name ends in .{ending}, but it is not compressed that way{other}")
+            content = f"its content is {actual}" if actual else "its content is not compressed that way"
+            raise Unreadable(f"its name ends in .{ending}, but {content}")
         elif ending not in CODECS and actual:
             is_compressed = first.startswith(tuple(CODEC_MAGIC.values()))
-            hint = ": a compressed file needs its ending" if is_compressed else ""
+            hint = ": the name of a compressed file must say so, by an ending such as .gz" if is_compressed else ""
             raise Unreadable(f"it is no {self._source.format} file but {actual}{hint}")
 
-    def _parquet(self, file: File, path: JavaPath) -> FileColumns:
+    def _parquet_columns(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()
         no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, no_row_groups)
@@ -223,8 +223,8 @@ class _Inspector:
         fix = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not are_wanted else ""
         raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{fix}")
 
-    def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The columns of a csv header, `value` for a text file, or else none; None if the file is empty.
+    def _text_columns(self, file: File, path: JavaPath) -> StructType | None:
+        """The columns of a csv header, the column `value` of a text file, or no columns; None if the file is empty.
 
         A compressed file is opened, since its size does not show whether its text is empty.
         """
@@ -250,7 +250,7 @@ class _Inspector:
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
-        """Reads a compressed file to its end if bad files are quarantined, since damage may show only there."""
+        """Reads a compressed file to its end if bad files are quarantined, since damage may show only at the end."""
         if self._source.bad_file != "quarantine":
             return
         name = str(path.getName())
@@ -281,7 +281,7 @@ class _Inspector:
 
 
 def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
-    """The nanosecond timestamps of a footer, which Spark reads as bigint, with their types, by name."""
+    """The types of the nanosecond timestamps of a footer, by column name. Spark reads these columns as bigint."""
     if NANOS not in str(message.toString()):
         return {}
     nanos: dict[str, DataType] = {}
@@ -295,7 +295,7 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
     return nanos
 
 
-def _duplicate(columns: StructType) -> str | None:
+def _repeated_name(columns: StructType) -> str | None:
     """A name that occurs twice, ignoring case as Spark does; None if there is none."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
@@ -311,13 +311,13 @@ def unreadable_files_error(source: FilesSource, bad: Sequence[FileColumns]) -> D
 
 
 def type_conflict_error(
-    source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
+    source: FilesSource, field: StructField, file: File, earlier: StructField | None, other: File | None
 ) -> InputError:
     """The error for a column that has two types in two files, and no common type."""
-    assert before is not None
+    assert earlier is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
-        f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
+        f"{earlier.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
         where=source.origin,
         fix=f'declare its type: schema="..., {field.name} string, ...".',
     )

@@ -31,11 +31,11 @@ from helios.spark.jvm.functions import ddl, java_function
 
 CSV_LINE = Path(__file__).with_name("CsvLine.java")
 
-MOST_COLUMNS = 20_480
+DEFAULT_MAX_COLUMNS = 20_480
 """Spark's default of `maxColumns`."""
 
-STOPPING = ("it has more fields than", "it has spaces alone in quotes")
-"""The beginnings of the reasons for lines at which Spark's parser would stop the run."""
+FATAL_REASONS = ("it has more fields than", "it has a field of quoted spaces")
+"""For lines at which Spark's parser would stop the run: the beginnings of the reasons why the lines are bad."""
 
 WRONG_FIELD_COUNT = "it has another number of fields than the file has columns"
 
@@ -58,8 +58,8 @@ def read_csv(
         fast: Whether plain lines are read in one pass.
 
     Returns:
-        The columns, and the hidden columns: each row's file and line, and the reason if the line does not parse,
-        otherwise null. If `fast`, the column `PLAIN` has the row of a plain line, whose other columns are null.
+        The columns, and the hidden columns: each row's file and line, and the reason why the line does not parse (null
+        if it does). If `fast`, the column `PLAIN` has the row of a plain line, whose other columns are null.
     """
     multi_line, classify = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
     if multi_line:
@@ -71,9 +71,9 @@ def read_csv(
     rows = rows.where(f"{LINE_RESULT} IS NULL OR {LINE_RESULT} != ''")
     schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
-    for reason in STOPPING:
+    for reason in FATAL_REASONS:
         line = F.when(~F.coalesce(F.col(LINE_RESULT), F.lit("")).startswith(reason), line)
-    # For records of several lines the parser needs multiLine, too: it would otherwise change line breaks inside fields.
+    # For records of several lines, the parser needs multiLine: otherwise it would change line breaks inside fields.
     options = line_options(source) | {"multiLine": str(multi_line).lower()}
     parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), options))
     # If all columns are strings, a line can only fail to parse because of a wrong number of fields.
@@ -121,7 +121,7 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
         source.flag("ignoreLeadingWhiteSpace"),
         options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE",
         source.flag("ignoreTrailingWhiteSpace"),
-        int(options.get("maxColumns", MOST_COLUMNS)),
+        int(options.get("maxColumns", DEFAULT_MAX_COLUMNS)),
         width == 1,
     ]
 

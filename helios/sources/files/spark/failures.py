@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from helios.errors import HeliosError, InputError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.failures import damaged
+from helios.sources.common.spark.failures import damaged_file_error
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
@@ -25,16 +25,16 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The error for the user if a row or a file cannot be read; None for any other error."""
     row = row_in(error)
     if row is None or "file" not in row:
-        return damaged(error, plan)
+        return damaged_file_error(error, plan)
     if row["why"].startswith(UNDECLARED_FIELDS):
-        undeclared = _undeclared_fields(row, plan)
+        undeclared = _undeclared_fields_error(row, plan)
         if undeclared is not None:
             return undeclared
     place, fix = _place_and_fix(row)
     return bad_row(row, plan, place, fix)
 
 
-def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
+def _undeclared_fields_error(row: dict[str, str], plan: Plan) -> InputError | None:
     """The error for a json row with undeclared fields, if its source stops at such fields; otherwise None."""
     fields = json_in(row["why"][len(UNDECLARED_FIELDS) :])
     for flow in flows(plan.stream):
@@ -50,7 +50,7 @@ def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
 
 
 def _undeclared_names(fields: object, kind: DataType, path: str) -> Iterator[str]:
-    """The names of the fields that a type lacks. The name of a nested field has dots."""
+    """The names of the fields that a type lacks; for a nested field, the dotted name."""
     if isinstance(kind, ArrayType) and isinstance(fields, list):
         for item in fields:
             yield from _undeclared_names(item, kind.elementType, path)
@@ -80,7 +80,7 @@ def line_of(file: str, text: str) -> int | None:
 
     Args:
         file: The path of the file, with scheme.
-        text: The text of a row; if it has several lines, the first is searched.
+        text: The text of a row; only its first line is searched for.
     """
     wanted = text.partition("\n")[0].rstrip("\r").encode()
     if not wanted:

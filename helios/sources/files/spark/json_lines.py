@@ -22,7 +22,7 @@ from helios.spark.jvm.functions import ddl, java_function
 JSON_RECORDS = Path(__file__).with_name("JsonRecords.java")
 
 RAW = "__helios_raw"
-"""The field with the text of an object, for objects in a line that is an array."""
+"""The field with the raw text of an object, if the line is an array of objects."""
 
 
 def read_json(
@@ -44,7 +44,7 @@ def read_json(
     Returns:
         The columns and the hidden columns, as `read_csv` returns them, and the column of `rescued=`, if there is one.
     """
-    # The field that gets the undeclared fields; empty to ignore them.
+    # The field that gets the undeclared fields; empty to ignore the undeclared fields.
     rest_field = source.rescued or (REST if source.extra != "ignore" else "")
     rows = _json_lines(spark, source, files, typed.json(), rest_field, typed=typed if fast else None)
     plain_columns = [F.col(PLAIN)] if fast else []
@@ -52,7 +52,7 @@ def read_json(
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in added]]))
     line_result = F.col(LINE_RESULT)
     why = F.coalesce(F.col(rejects.WHY), reason(line_result)).alias(rejects.WHY)
-    values = F.when(~line_result.startswith("!"), _values(line_result))
+    values = F.when(~line_result.startswith("!"), _objects(line_result))
     # Each object of an array keeps only its own text: copies of the whole line would take quadratic memory.
     line = F.when(~line_result.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
     parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(LINE_RESULT))
@@ -75,12 +75,12 @@ def infer_json(
     """The columns of json files as Spark infers them from all good lines or records.
 
     Args:
-        known: The columns whose types are known. Plain lines without other columns are skipped.
+        known: The columns with known types. Plain lines that have only such columns are skipped.
     """
     values = (
         _json_lines(spark, source, files, "", "", typed=known).where(f"{LINE_RESULT} NOT LIKE '!%'").select(LINE_RESULT)
     )
-    values = values.select(F.explode(_values(F.col(LINE_RESULT))))
+    values = values.select(F.explode(_objects(F.col(LINE_RESULT))))
     return schema_of_json(spark, values, line_options(source))
 
 
@@ -93,7 +93,7 @@ def _json_lines(
     *,
     typed: StructType | None,
 ) -> DataFrame:
-    """The lines or records of json files, without blank ones. `LINE_RESULT` is the result of JsonLine.java.
+    """The lines or records of json files that are not blank. `LINE_RESULT` is the result of JsonLine.java.
 
     If `typed` is given, a plain line has these columns in `PLAIN`, and null in `LINE_RESULT`.
     """
@@ -126,7 +126,7 @@ def _json_lines(
     return rows.where(f"{LINE_RESULT} IS NOT NULL")
 
 
-def _values(line_result: Column) -> Column:
+def _objects(line_result: Column) -> Column:
     """The objects of a good line or record, as an array of texts."""
     return F.when(line_result.startswith("["), F.from_json(line_result, "array<string>")).otherwise(
         F.array(line_result)

@@ -12,7 +12,7 @@ from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.folder_position import FolderPosition
-from helios.sources.files.log import FileLog, Known
+from helios.sources.files.log import FileLog, FileStats
 from helios.sources.files.spark import rows as file_rows
 from helios.sources.files.spark.changes import refill_error
 from helios.sources.files.spark.columns import inferred_key
@@ -20,7 +20,7 @@ from helios.spark.checkpoint.files import FILES, Checkpoint
 
 
 class KeptColumns:
-    """The columns of one followed folder, as its checkpoint keeps them.
+    """The columns of one followed folder, which the checkpoint keeps.
 
     Args:
         number: The number of the source among the followed sources.
@@ -38,7 +38,7 @@ class KeptColumns:
         Raises:
             CheckpointError: The columns in the checkpoint cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.
-            RunError: A file cannot be read; or the target is to be refilled, and a file that was read is gone.
+            RunError: A file cannot be read; or the run refills the target, and a file that was read before is gone.
         """
         checkpoint = context.checkpoint if source.streaming else None
         if checkpoint is None or context.refills:
@@ -53,14 +53,14 @@ class KeptColumns:
         elif source.declared_schema is None or source.extra == "add":
             # Every file has to be opened, as it may have more columns.
             return file_rows.schema_of(context, source, files)
-        known = _committed(checkpoint, self._number)
+        known = _committed_files(checkpoint, self._number)
         unread = [file for file in files if known.get(file.path) != (file.size, file.modified)]
         return file_rows.schema_of(context, source, unread, folders=files)
 
     def keep(self, context: SourceContext, source: FilesSource) -> None:
         """Stores the inferred columns in the checkpoint.
 
-        It is called when a batch is planned: by then, the pipeline owns the checkpoint.
+        Called when a batch is planned: from then on, the pipeline owns the checkpoint.
         """
         columns, checkpoint = context.inferred.columns.get(inferred_key(source)), context.checkpoint
         partition_columns = context.inferred.partition_columns.get(inferred_key(source), StructType())
@@ -91,7 +91,7 @@ class KeptColumns:
             raise CheckpointError(
                 f"{checkpoint.location}/{self._name}, the columns of a source, cannot be read ({error}).",
                 where=source.origin,
-                fix="delete it: the columns are then taken from all files again.",
+                fix="delete this file: the columns are then taken from all files of the source again.",
             ) from error
 
 
@@ -100,12 +100,12 @@ def _read_as(source: FilesSource) -> dict[str, object]:
     return {"path": source.path, "format": source.format, "options": dict(sorted(source.reader_options().items()))}
 
 
-def _committed(checkpoint: Checkpoint, number: int) -> Known:
-    """The files that committed batches have read. A planned batch does not count: it may not have opened its files."""
+def _committed_files(checkpoint: Checkpoint, number: int) -> FileStats:
+    """The files that committed batches have read. The files of a planned batch may not have been opened."""
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = FolderPosition.of(position) if position is not None else None
-        # Only the end of the path counts, since the checkpoint may have been moved.
+        # Only the end of the path is compared, since the checkpoint may have been moved.
         if at is not None and at.log.endswith(f"/{FILES}/{number}"):
             return log.load(at)
     return {}
@@ -114,7 +114,7 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
 def _refuse_refill(checkpoint: Checkpoint, source: FilesSource, number: int, files: Sequence[File]) -> None:
     """Refuses a full refresh if files that were read are gone, since the emptied target would lose their rows."""
     try:
-        known = _committed(checkpoint, number)
+        known = _committed_files(checkpoint, number)
     except CheckpointError:
         return  # the refresh clears a damaged log, too
     gone = sorted(known.keys() - {file.path for file in files})

@@ -43,8 +43,7 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""From this number of statuses on, they are passed to Python in a file. To look at more files than this, a reader lists
-the whole folder, not these files alone."""
+"""From this number on, statuses are passed to Python in a file. To check more files, readers list the whole folder."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
@@ -55,9 +54,9 @@ SINK_LOG = "_spark_metadata"
 """The log of Spark's file sink. In a folder with this log, only the files that the log names were committed."""
 
 TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
-"""The folders in which other table formats keep their logs."""
-_NO_TABLES: set[str] = set()
-"""The paths that are known not to be tables. So a followed folder, which is listed often, is checked only once."""
+"""The folders in which other table formats keep their logs, with the names of the formats."""
+_NOT_TABLES: set[str] = set()
+"""The paths that are known not to be tables: a followed folder, which is listed often, is checked only once."""
 
 
 def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
@@ -109,23 +108,23 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
     else:
         _refuse_other_tables(system, root, path)
     if not globbing and system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
-        return _parsed(spark, _of_sink(spark, root))
-    listed = _parsed(spark, _index(spark, roots))
+        return _parsed(spark, _sink_files(spark, root))
+    listed = _parsed(spark, _leaf_files(spark, roots))
     return {path: stat for path, stat in listed.items() if is_data(path.rpartition("/")[2])}
 
 
 def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
     """Refuses the folder of another table format, since only a table's log says which files and rows belong to it."""
-    if path in _NO_TABLES:
+    if path in _NOT_TABLES:
         return
     for log, kind in TABLE_LOGS.items():
         if system.exists(classes().org.apache.hadoop.fs.Path(root, log)):
             raise InputError(
-                f"{path} is a table of {kind}: its folder also has files that are not part of it any more.",
-                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or write it as an Iceberg "
-                "table.",
+                f"{path} is a table of {kind}: its folder also has files that no longer belong to the table.",
+                fix=f"read it with {kind}'s own reader, and pass the rows to Memory.source; or convert it to an "
+                "Iceberg table.",
             )
-    _NO_TABLES.add(path)
+    _NOT_TABLES.add(path)
 
 
 def _refuse_names(path: str, globbing: bool) -> None:
@@ -142,16 +141,16 @@ def _refuse_names(path: str, globbing: bool) -> None:
         return  # Hadoop reports what is wrong with the glob
 
     def is_read(parts: list[str]) -> bool:
-        """True if the glob matches a path or one of its parent folders: everything below a match is read."""
+        """True if the glob matches a path or one of its parent folders, since everything below a match is read."""
         return not rest or any(glob.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
 
-    # Each folder to visit: its path, the names of its path below the root, and the real paths of the folders whose
-    # links lead there.
+    # Each folder to visit: its path, the parts of its path below the root, and the real paths of the folders with the
+    # links that led there.
     folders: list[tuple[str, list[str], tuple[str, ...]]] = [(top, [], ())] if top is not None else []
     while folders:
         folder, parents, linked_from = folders.pop()
         for entry in _entries(folder):
-            parts, around = [*parents, entry.name], linked_from
+            parts, containing = [*parents, entry.name], linked_from
             name = "/".join(parts)
             if not name.isascii() and UNDECODED.search(name) and is_read(parts):
                 shown = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -159,27 +158,27 @@ def _refuse_names(path: str, globbing: bool) -> None:
                     f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="rename the file."
                 )
             if entry.is_symlink() and is_data(entry.name) and is_read(parts):
-                around = (*linked_from, os.path.realpath(folder))
-                _refuse_link(entry.path, around)
+                containing = (*linked_from, os.path.realpath(folder))
+                _refuse_link(entry.path, containing)
             is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
             may_be_read = not rest or len(parents) < rest.count("/") or is_read(parts)
             if is_folder and may_be_read and not is_hidden(entry.name):
-                folders.append((entry.path, parts, around))
+                folders.append((entry.path, parts, containing))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:  # no folder, a folder that is gone, or one that may not be listed: Hadoop raises the error
+    except OSError:  # it is no folder, is gone, or must not be listed: Hadoop raises the error
         return []
 
 
-def _refuse_link(path: str, around: Sequence[str]) -> None:
+def _refuse_link(path: str, containing: Sequence[str]) -> None:
     """Refuses a symbolic link that leads nowhere or in a circle.
 
     Args:
-        around: The real paths of the folder of the link, and of the folders whose links lead there.
+        containing: The real paths of the folder of the link, and of the folders with the links that led to this folder.
     """
     try:
         target = os.path.realpath(path, strict=True)
@@ -190,15 +189,15 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
             f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: Java skips the link.",
             fix="remove the link, or put the file there.",
         ) from error
-    if any(os.path.commonpath([target, folder]) == target for folder in around):
+    if any(os.path.commonpath([target, folder]) == target for folder in containing):
         raise InputError(
-            f"{path} is a symbolic link to {target}, a folder around it: its files would be read again and again.",
+            f"{path} is a symbolic link to {target}, which contains the link: the files would be read again and again.",
             fix="remove the link.",
         )
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> Listed:
-    """The present size and time of those files that exist. It is meant for at most `MANY` files."""
+    """The present size and time of those files that exist; for at most `MANY` files."""
     if not paths:
         return {}
     jvm = classes()
@@ -249,7 +248,7 @@ def _options() -> Any:
     return jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
 
 
-def _index(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
+def _leaf_files(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
     jvm = classes()
     sources, none = jvm.org.apache.spark.sql.execution.datasources, jvm.scala.Option.empty()
     uncached = getattr(getattr(sources, "NoopCache$"), "MODULE$")
@@ -259,7 +258,7 @@ def _index(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
     return files
 
 
-def _of_sink(spark: SparkSession, root: JavaPath) -> ScalaText:
+def _sink_files(spark: SparkSession, root: JavaPath) -> ScalaText:
     """The files that the log of Spark's file sink names."""
     none = classes().scala.Option.empty()
     index = spark_version(spark).streams().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)
@@ -269,7 +268,7 @@ def _of_sink(spark: SparkSession, root: JavaPath) -> ScalaText:
 
 def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
     if statuses.size() >= MANY:
-        return _through_a_file(spark, statuses)
+        return _parsed_through_file(spark, statuses)
     listed: Listed = {}
     for text in statuses.mkString(SEPARATOR).split(SEPARATOR):
         before_length, _, after_length = text.rpartition(LENGTH)
@@ -281,7 +280,7 @@ def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
     return _in_seconds_on_s3(listed)
 
 
-def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
+def _parsed_through_file(spark: SparkSession, statuses: ScalaText) -> Listed:
     """Reads many statuses through a file, with three fields for each: three times as fast as passing them as text."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"

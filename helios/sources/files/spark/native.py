@@ -32,7 +32,7 @@ def folder_files(source: FilesSource, reading: Reading) -> FolderFiles:
         )
         for group in reading.groups
     ]
-    texts = tuple(_text(source, group, group.typed) for group in reading.groups if group.typed is not None)
+    texts = tuple(_text_format(source, group, group.typed) for group in reading.groups if group.typed is not None)
     return FolderFiles(reading.columns, groups, texts)
 
 
@@ -49,7 +49,7 @@ def _own_column(group: Group, wanted: StructField) -> tuple[str, str] | None:
     return file_field.name, kind
 
 
-def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
+def _text_format(source: FilesSource, group: Group, typed: StructType) -> Text:
     """The format of the lines of a group of files."""
     if not group.fast:
         raise NotNative("with these reader options no line is plain")

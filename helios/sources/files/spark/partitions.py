@@ -29,7 +29,7 @@ from helios.sources.files.spark.text_numbers import is_canonical
 from helios.table.file_names import encoded, split_glob
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The value in the name of a folder that stands for null."""
+"""The value that stands for null in the name of a folder."""
 
 TYPES: tuple[tuple[str, DataType], ...] = (
     (r"[+-]?\d{1,9}", IntegerType()),
@@ -43,15 +43,15 @@ TYPES: tuple[tuple[str, DataType], ...] = (
 A number that is not in its canonical form is a string, too: `code=01234` is not 1234.
 """
 
-LONGEST: dict[type[DataType], int] = {IntegerType: 9, LongType: 18, DoubleType: 15}
-"""The length up to which the text of a number certainly fits the type."""
+MAX_LENGTHS: dict[type[DataType], int] = {IntegerType: 9, LongType: 18, DoubleType: 15}
+"""The length up to which the text of a number certainly fits into the type."""
 
 
 def columns(path: str, files: Iterable[str]) -> StructType:
     """The partition columns of files, typed by their values.
 
     Args:
-        path: The path of the source. Only folders below it, and folders that a glob in it matches, are columns.
+        path: The path of the source. Only folders below this path, or that a glob in it matches, are columns.
 
     Raises:
         InputError: A path has two folders of the same column, or a folder without a value.
@@ -59,16 +59,16 @@ def columns(path: str, files: Iterable[str]) -> StructType:
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
         folder_pairs = pairs(path, folder)
-        if re.search(r"/[^/=]+=/", "/" + _below(_plain(path), _plain(folder))):
+        if re.search(r"/[^/=]+=/", "/" + _below(_bare_path(path), _bare_path(folder))):
             raise InputError(
-                f"{folder} gives no value: for some writers that is an empty text, and for others null.",
-                fix=f"rename the folder: null is {NULL}, and only the files themselves can have an empty text.",
+                f"{folder} gives no value: some writers mean an empty text, and others mean null.",
+                fix=f"rename the folder: write {NULL} for null. Only a column in the files can have an empty text.",
             )
         names = [name.lower() for name, _ in folder_pairs]
         if len(names) > len(set(names)):
             raise InputError(
                 f"{folder} gives a row two values of a column: {', '.join('='.join(pair) for pair in folder_pairs)}.",
-                fix="rename one of the folders, or let the path of the source end with the upper one.",
+                fix="rename one of the folders, or let the path of the source end with the upper folder.",
             )
         for name, value in folder_pairs:
             values.setdefault(name.lower(), (name, set()))[1].add(value)
@@ -77,13 +77,13 @@ def columns(path: str, files: Iterable[str]) -> StructType:
 
 def pairs(path: str, file: str) -> list[tuple[str, str]]:
     """The names and values of the partition columns in the path of a file, below the path of a source."""
-    parts = re.split(r"/+", _below(_plain(path), _plain(file)))[:-1]
+    parts = re.split(r"/+", _below(_bare_path(path), _bare_path(file)))[:-1]
     split = (part.partition("=") for part in parts)
     return [(unquote(name), unquote(value)) for name, _, value in split if name and value]
 
 
 def all_fit(path: str, files: Iterable[str], partition_columns: StructType) -> bool:
-    """Returns True if all partition values certainly fit the types of their columns, so that none makes a row bad.
+    """Returns True if all partition values certainly fit the types of their columns, so that no value makes a row bad.
 
     Args:
         partition_columns: The partition columns with their final types.
@@ -99,10 +99,10 @@ def _fits(text: str, kind: DataType) -> bool:
             return date.fromisoformat(text).isoformat() == text
         except ValueError:
             return False
-    return isinstance(kind, StringType) or (len(text) <= LONGEST.get(type(kind), 0) and is_canonical(text, kind))
+    return isinstance(kind, StringType) or (len(text) <= MAX_LENGTHS.get(type(kind), 0) and is_canonical(text, kind))
 
 
-def _plain(path: str) -> str:
+def _bare_path(path: str) -> str:
     """A path without its scheme and bucket, and absolute if it is local."""
     parts = urlsplit(path)
     if len(parts.scheme) > 1:
@@ -111,7 +111,7 @@ def _plain(path: str) -> str:
 
 
 def _below(path: str, file: str) -> str:
-    """The part of a file's path that lies below the source's path, or below the part of it that precedes a glob."""
+    """The part of a file's path below the source's path; if that is a glob, below the folders that precede the glob."""
     root = path.rstrip("/") + "/"
     if not file.startswith(root):
         root = split_glob(path)[0].rstrip("/") + "/"
@@ -144,11 +144,11 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
     """The text of a partition column, from the path of each row's file; null for `NULL`, and if no folder has it."""
     spellings: set[str] = set()
     root = ""
-    source = _plain(path)
+    source = _bare_path(path)
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
-        plain = _plain(folder)
-        below = _below(source, plain)
-        root = root or plain.removesuffix(below)
+        bare_folder = _bare_path(folder)
+        below = _below(source, bare_folder)
+        root = root or bare_folder.removesuffix(below)
         names = (part.partition("=")[0] for part in re.split(r"/+", below)[:-1] if "=" in part)
         spellings |= {spelling for spelling in names if unquote(spelling).lower() == name.lower()}
     any_spelling = "|".join(sorted(re.escape(encoded(spelling)) for spelling in spellings))

@@ -1,4 +1,4 @@
-"""Reads plain lines of csv in one pass, from bytes to Spark's rows. `csv_lines` and Spark's parser read all others."""
+"""Reads plain lines of csv in one pass, from bytes to Spark's rows. `csv_lines` and Spark's parser read other lines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from helios.sources.common.spark.plain_json import BYTES, invoked
+from helios.sources.common.spark.plain_json import PLAIN_BYTES, invoked
 from helios.sources.files.spark.text_lines import LINE_RESULT, ROW
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
 
-CODE = Path(__file__).with_name("PlainCsv.java")
+PLAIN_CSV = Path(__file__).with_name("PlainCsv.java")
 
 TYPE_CODES: Mapping[type[DataType], str] = {
     StringType: "t", BooleanType: "o", ByteType: "1", ShortType: "2", IntegerType: "4", LongType: "8", FloatType: "f",
@@ -39,8 +39,8 @@ TYPE_CODES: Mapping[type[DataType], str] = {
 """The codes of types in PlainCsv.java, besides decimals. A value of any other type is never plain."""
 
 OTHER_TYPE = "x"
-MOST_DIGITS = 18
-"""The most digits of a plain decimal, which always fit into a long."""
+MAX_DIGITS = 18
+"""The maximum number of digits of a plain decimal. So many digits always fit into a long."""
 
 
 def plain_csv(
@@ -55,12 +55,12 @@ def plain_csv(
         columns: The columns of the file, in their order.
     """
     type_codes = ";".join(_type_code(field.dataType) for field in columns.fields)
-    plain = instance(spark, CODE, csv_line, *punctuation, type_codes, base=BYTES)
+    plain = instance(spark, PLAIN_CSV, csv_line, *punctuation, type_codes, base=PLAIN_BYTES)
     result_type = StructType([StructField(ROW, columns), StructField(LINE_RESULT, StringType())])
     return invoked(spark, plain, F.struct(*line), result_type)
 
 
 def _type_code(kind: DataType) -> str:
     if isinstance(kind, DecimalType):
-        return f"m,{kind.precision},{kind.scale}" if kind.precision <= MOST_DIGITS else OTHER_TYPE
+        return f"m,{kind.precision},{kind.scale}" if kind.precision <= MAX_DIGITS else OTHER_TYPE
     return TYPE_CODES.get(type(kind), OTHER_TYPE)

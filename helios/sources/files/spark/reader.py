@@ -18,14 +18,14 @@ from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.files.declare import FilesSource
-from helios.sources.files.describe import nothing_there
+from helios.sources.files.describe import nothing_there_error
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import waiting_lag
-from helios.sources.files.log import FileLog, Known, known_of, oldest_first
-from helios.sources.files.settling import SECONDS_APART, Settling
+from helios.sources.files.log import FileLog, FileStats, oldest_first, stats_of
+from helios.sources.files.settling import LISTING_INTERVAL, Settling
 from helios.sources.files.spark import listing
 from helios.sources.files.spark import rows as file_rows
-from helios.sources.files.spark.changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
+from helios.sources.files.spark.changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished_text
 from helios.sources.files.spark.kept_columns import KeptColumns
 from helios.sources.files.spark.listing import Listed
 from helios.sources.files.spark.native import folder_files
@@ -36,8 +36,8 @@ from helios.spark.native.batch import SmallBatch
 from helios.spark.native.inputs import SourceFiles
 from helios.table.positions import Lag, Position, Span
 
-FRESH = 60.0
-"""The seconds for which a listing serves more than one batch, as long as it has a full batch of `max_files` files."""
+LISTING_LIFETIME = 60.0
+"""The seconds for which batches use the same listing, as long as it has enough files for a batch of `max_files`."""
 
 OBJECT_STORES = ("s3a://", "gs://")
 
@@ -56,10 +56,10 @@ class FilesReader(SpanSource):
         self._kept_columns = KeptColumns(self._number)
         self._log: FileLog | None = None
         self._at: FolderPosition | None = None  # the position for which `_known` and `_unreadable` are valid
-        self._known: Known = {}
-        self._unreadable: Known = {}
-        self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and the time of it
-        self._frozen: tuple[Listed, frozenset[str]] | None = None  # for `--once`: all files, and the finished ones
+        self._known: FileStats = {}
+        self._unreadable: FileStats = {}
+        self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and its time
+        self._frozen: tuple[Listed, frozenset[str]] | None = None  # for `--once`: all files, and the finished files
         self._current: tuple[str, list[File]] = "", []  # the digest and the files of a folder that is read once
         self._lag: Lag | None = None
         self._last_read: list[File] = []
@@ -81,7 +81,7 @@ class FilesReader(SpanSource):
         if files is None and self._at is not None and self._at.read and path.startswith(OBJECT_STORES):
             return {}  # an object store has no empty folders
         if files is None:
-            raise nothing_there(self._source)
+            raise nothing_there_error(self._source)
         return files
 
     def _files(self) -> list[File]:
@@ -92,7 +92,7 @@ class FilesReader(SpanSource):
         files = self._list()
         finished = self._settling.finished(files, time.time())
         if self._settling.undecided(files):
-            time.sleep(SECONDS_APART + 0.1)
+            time.sleep(LISTING_INTERVAL + 0.1)
             files = self._list()
             finished = self._settling.finished(files, time.time())
         self._frozen = files, frozenset(finished)
@@ -105,7 +105,7 @@ class FilesReader(SpanSource):
         now = time.monotonic()
         if self._listed is not None and self._max_files is not None:
             listed, listed_at = self._listed
-            waiting = self._new(listed) if now - listed_at < FRESH else {}
+            waiting = self._new(listed) if now - listed_at < LISTING_LIFETIME else {}
             if len(waiting) >= self._max_files:
                 return waiting
         waiting = self._settling.finished(self._new(self._list()), time.time())
@@ -176,16 +176,16 @@ class FilesReader(SpanSource):
         self._kept_columns.keep(self.context, self._source)
         waiting = oldest_first(self._waiting())
         planned = waiting[: self._max_files]
-        self._observe(waiting[len(planned) :])
+        self._report_lag(waiting[len(planned) :])
         if not planned:
             return after
         self._at = self._our_log.append(at, planned)
-        self._known |= known_of(planned)
+        self._known |= stats_of(planned)
         return self._at.as_json()
 
     # lag
 
-    def _observe(self, waiting: Sequence[File]) -> None:
+    def _report_lag(self, waiting: Sequence[File]) -> None:
         """Reports the lag: the files that wait after the planned batch."""
         self._lag = waiting_lag([(file.size, file.modified) for file in waiting])
         self.context.observer.lagging(self.index, self._lag)
@@ -196,7 +196,7 @@ class FilesReader(SpanSource):
 
     def unread_data(self) -> str:
         files, finished = self._frozen or ({}, frozenset())
-        return unfinished(path for path in self._new(files) if path not in finished)
+        return unfinished_text(path for path in self._new(files) if path not in finished)
 
     # the files of a span
 
@@ -218,8 +218,8 @@ class FilesReader(SpanSource):
     def lost(self, span: Span) -> bool:
         """True if a planned span must be planned again.
 
-        This is so if files are gone or have changed, and the source allows this. If it does not allow changed files, a
-        run must have failed on the span before.
+        This is the case if files are gone or have changed, and the source allows that. Changed files that the source
+        does not allow are planned again only after a run has failed on the span.
         """
         gone, changed, _ = self._gone_and_changed(self._planned(span))
         if gone and self._source.missing != "skip":
@@ -234,7 +234,7 @@ class FilesReader(SpanSource):
             self._our_log.note_failed(FolderPosition.parse(span.end))
 
     def give_up(self, span: Span) -> None:
-        """Reports the missing files of a span that is planned again."""
+        """Reports the files that are gone, before the span is planned again."""
         gone, _, _ = self._gone_and_changed(self._planned(span))
         if gone:
             self.context.observer.files_gone([file.path for file in gone])
@@ -242,7 +242,7 @@ class FilesReader(SpanSource):
     def verified(self, span: Span) -> list[File]:
         """The files of a planned span, after a check that none has changed.
 
-        Missing files are left out if the source skips them.
+        Files that are gone are left out if the source skips missing files.
 
         Raises:
             RunError: A file has changed, or is gone and must not be skipped.
@@ -250,7 +250,7 @@ class FilesReader(SpanSource):
         files = self._planned(span)
         gone, changed, now = self._gone_and_changed(files)
         if changed:
-            raise changed_error(self._source, known_of(changed), now, PLANNED)
+            raise changed_error(self._source, stats_of(changed), now, PLANNED)
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
@@ -268,11 +268,11 @@ class FilesReader(SpanSource):
                 files.pop(file.path, None)
 
     def confirm(self, span: Span) -> None:
-        """Raises a RunError if a file of a span has changed while it was read."""
+        """Raises RunError if a file of a span has changed while the batch was read."""
         _, current = self._current
         _, changed, now = self._gone_and_changed(current if self._is_current(span) else self._planned(span))
         if changed:
-            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
+            raise changed_error(self._source, stats_of(changed), now, MEANWHILE)
 
     # the present folder
 
@@ -305,11 +305,11 @@ class FilesReader(SpanSource):
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
         if at is not None and rejected_input.unreadable:
             gone, _, _ = self._gone_and_changed(list(rejected_input.unreadable))
-            if gone:  # the file disappeared after it was verified, so it is missing instead of unreadable
+            if gone:  # a file disappeared after the check, so it is missing and not unreadable
                 del rejected_input.rejected[rejected_before:]
                 return self.read(spark, span, positioned=positioned)
             self._our_log.note_unreadable(at, rejected_input.unreadable)
-            self._unreadable |= known_of(rejected_input.unreadable)
+            self._unreadable |= stats_of(rejected_input.unreadable)
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:
@@ -328,15 +328,15 @@ class FilesReader(SpanSource):
             self._damaged |= self._our_log.unreadable_of(at)
         self._last_read = files
         reading = reading_of(self.context, self._source, files, self._damaged)
-        return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading
+        return replace(reading, planned_at=self._planned_at(span, files)) if self._source.metadata else reading
 
     def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
-        """The time at which the batch of each file was planned, in ms since 1970; the current time without a log."""
+        """When the batch of each file was planned, in ms since 1970; without a log, the current time."""
         end = FolderPosition.of(span.end) if span is not None else None
         if span is None or end is None:
             return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
         start = FolderPosition.of(span.start) if span.start is not None else None
-        return self._our_log.planned(start.entry if start is not None else 0, end)
+        return self._our_log.planned_times(start.entry if start is not None else 0, end)
 
     def files(self, span: Span) -> SourceFiles:
         """The files of a span for the columnar engine, after their columns are checked.
@@ -357,7 +357,7 @@ class FilesReader(SpanSource):
             return False
         gone, changed, now = self._gone_and_changed([file])
         if changed and self._source.changed == "reread":
-            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
+            raise changed_error(self._source, stats_of(changed), now, MEANWHILE)
         if gone or changed:  # if the source skips missing files, the next attempt leaves the file out
             return bool(gone) and self._source.streaming and self._source.missing == "skip"
         cause = file_rows.read_failure(self.context, self._source, file) if self._source.bad_file != "fail" else ""

@@ -61,11 +61,11 @@ class Reading:
     Attributes:
         groups: The files, by their columns.
         columns: The common columns of all files.
-        partition_columns: Those of the common columns that come from folders such as `day=2026-01-01`.
+        partition_columns: The common columns that come from folders such as `day=2026-01-01`.
         bad: The files that cannot be read.
         inferred: The names, in lower case, of the columns that are not declared.
-        planned: The time at which the batch of each file was planned, by path, in milliseconds since 1970; None if no
-            column needs it.
+        planned_at: The time at which the batch of each file was planned, by path, in milliseconds since 1970; None if
+            no column needs the time.
     """
 
     groups: tuple[Group, ...]
@@ -73,7 +73,7 @@ class Reading:
     partition_columns: StructType
     bad: tuple[FileColumns, ...] = ()
     inferred: frozenset[str] = frozenset()
-    planned: Mapping[str, int] | None = None
+    planned_at: Mapping[str, int] | None = None
 
 
 def reading_of(
@@ -172,7 +172,7 @@ def _typed(
 
 
 def _fails_at_extra_fields(source: FilesSource) -> bool:
-    """True if a json row with undeclared fields stops the run when it is read, and need not be searched for before."""
+    """True if a json row with undeclared fields stops the run when it is read, so that no earlier search is needed."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 
@@ -197,7 +197,7 @@ def _csv_types(
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
-    """The known type of a column, or with `widening` a wider type if there is one; `kind` if no type is known."""
+    """The known type of a column, with `widening` united with `kind` if possible; `kind` if no type is known."""
     if known is None:
         return kind
     wider = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
@@ -205,7 +205,7 @@ def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataTyp
 
 
 def _infer(context: SourceContext, source: FilesSource, group: Group, declared: StructType | None = None) -> StructType:
-    """The columns of files as Spark infers them from all rows. The result for the last group is remembered.
+    """The columns of files as Spark infers them from all rows. The result for the last group is cached.
 
     For json with a declared schema, plain lines with only declared fields are skipped.
     """
@@ -222,7 +222,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
 
 def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
     """The common columns of all files. Raises if a column has no common type, or if no file has columns."""
-    inferred = not FORMATS[source.format].owns_types
+    inferred = not FORMATS[source.format].stores_types
     known = by_name(context.inferred.columns.get(inferred_key(source), StructType()))
     mode = context.plan.write.sink.evolution.mode
     fields = dict(known)
@@ -230,20 +230,20 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
     for group in groups:
         for field in group.columns.fields:
             name = field.name.lower()
-            before = fields.get(name)
-            if before is None:
+            earlier = fields.get(name)
+            if earlier is None:
                 kind: DataType | None = field.dataType
             elif name in known and inferred:
                 # A known column keeps its type: a value that does not fit makes a bad row. A struct may gain fields.
-                grown = with_extras(before.dataType, field.dataType)
+                grown = with_extras(earlier.dataType, field.dataType)
                 wider = united(grown, field.dataType) if mode == "full" else None
                 kind = wider if wider is not None else grown
             else:
-                kind = united(before.dataType, field.dataType, inferred=inferred)
+                kind = united(earlier.dataType, field.dataType, inferred=inferred)
             if kind is None:
-                raise type_conflict_error(source, field, group.files[0], before, first_file.get(name))
+                raise type_conflict_error(source, field, group.files[0], earlier, first_file.get(name))
             first_file.setdefault(name, group.files[0])
-            fields[name] = StructField(before.name if before is not None else field.name, kind)
+            fields[name] = StructField(earlier.name if earlier is not None else field.name, kind)
     if not fields:
         raise NotFound(
             f"{source.label()}: there is no file with columns.",
@@ -324,7 +324,7 @@ def _refuse_columns(
 def _declared_and_added(
     source: FilesSource, groups: Sequence[Group], declared: StructType, partition_columns: StructType
 ) -> tuple[StructType, StructType]:
-    """The declared columns, with extra="add" also the undeclared ones; and the partition columns among them."""
+    """The columns of the reading (with extra="add" also undeclared columns), and the partition columns among them."""
     if source.extra != "add" or source.rescued:
         types = by_name(declared)
         names = [field.name.lower() for field in partition_columns.fields]
@@ -349,7 +349,7 @@ def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, wante
 
 
 def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> None:
-    if not FORMATS[source.format].owns_types:
+    if not FORMATS[source.format].stores_types:
         return
     file_fields = by_name(group.columns)
     for field in declared.fields:
@@ -366,8 +366,8 @@ def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> No
 
 
 def _parser_columns(source: FilesSource, file_columns: StructType, columns: StructType) -> StructType:
-    """The columns with which files are parsed: with the types of the files, or for text with the types of `columns`."""
-    if FORMATS[source.format].owns_types:
+    """The columns as Spark's parser reads them: with the types of the files, or for text with those of `columns`."""
+    if FORMATS[source.format].stores_types:
         return file_columns
     wanted = by_name(columns)
     fields = []

@@ -26,7 +26,7 @@ from helios.sources.files.spark.json_lines import read_json
 from helios.sources.files.spark.listing import as_uri, loaded
 from helios.sources.files.spark.reading import Group, Reading, reading_of
 from helios.sources.files.spark.text_lines import PLAIN, SKIP_NO_FILE, read_text
-from helios.sources.files.spark.text_numbers import zeros_lost
+from helios.sources.files.spark.text_numbers import leading_zeros_lost
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.errors import cause_of
 from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
@@ -58,7 +58,7 @@ def read_files(
     """The rows of files as a batch; bad rows and bad files go to `context.rejected_input`.
 
     Args:
-        files: There may be none if a schema is declared, or was inferred before.
+        files: The files; may be empty if a schema is declared, or was inferred before.
         damaged: The files that are known to be unreadable, with the causes.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
@@ -80,8 +80,8 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
     finds_bad_rows = source.bad_row != "null" and may_be_bad
     if positioned:
         fitted = [group._replace(columns=[*group.columns, bad_rows.position()]) for group in fitted]
-    parts = [_rows(context.spark, source, reading, group, finds_bad_rows) for group in fitted]
-    df = reduce(DataFrame.unionAll, parts)
+    dfs = [_rows(context.spark, source, reading, group, finds_bad_rows) for group in fitted]
+    df = reduce(DataFrame.unionAll, dfs)
     if rejects.TEXT not in df.columns:
         return df
     return bad_rows.good_rows(df, source, context.rejected_input)
@@ -106,7 +106,7 @@ class FittedGroup(NamedTuple):
     """A group of files, with the columns that are computed from its own columns.
 
     Attributes:
-        columns: All columns of the reading, cast to their types.
+        columns: All columns of the reading, cast to the types of the reading.
         bad_conditions: The reasons why a row may be bad, each with its condition.
     """
 
@@ -141,7 +141,7 @@ def _rows(
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
-    """The rows of a group as its files have them, with their file; in parsed formats also the line and its fault."""
+    """The rows of a group as stored, each with its file; in parsed formats also with its line, and why it is bad."""
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
@@ -185,7 +185,7 @@ def _fitted(group: Group, reading: Reading, source: FilesSource) -> FittedGroup:
             if file_field is not None and castable(file_field.dataType, field.dataType):
                 file_value, unfit = _cast(group, file_field, field.dataType)
                 differs = value.isNotNull() & F.col(quoted(file_field.name)).isNotNull() & ~value.eqNullSafe(file_value)
-                bad_conditions.append((f"{field.name} is not as in the name of the file's folder", differs))
+                bad_conditions.append((f"{field.name} differs from the value in the folder name", differs))
                 if unfit is not None:
                     bad_conditions.append((why, unfit))
                 value = F.coalesce(value, file_value)
@@ -207,8 +207,8 @@ def _fitted(group: Group, reading: Reading, source: FilesSource) -> FittedGroup:
 def _inferred(
     value: Column, text: Column, field: StructField, reading: Reading, bad_conditions: list[tuple[str, Column]]
 ) -> Column:
-    """The value of a column; null if its type is inferred and its text would lose leading zeros, which is a bad row."""
-    lost_zeros = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
+    """The value of a column; null if a text would lose leading zeros as an inferred number: the row is bad then."""
+    lost_zeros = leading_zeros_lost(text, field) if field.name.lower() in reading.inferred else None
     if lost_zeros is None:
         return value
     bad_conditions.append(lost_zeros)
@@ -241,16 +241,16 @@ def _metadata(source: FilesSource, group: Group, reading: Reading) -> list[Colum
     values = {
         "_file": bad_rows.uri(),
         "_modified": bad_rows.modified(),
-        "_arrived": _arrived(group, reading.planned or {}),
+        "_arrived": _arrived(group, reading.planned_at or {}),
     }
     return [values[metadata_name].alias(name) for name, metadata_name in source.metadata]
 
 
-def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
-    """The time at which the batch of each row's file was planned; null if no batch has the file."""
+def _arrived(group: Group, planned_at: Mapping[str, int]) -> Column:
+    """The time at which the batch of each row's file was planned; null if the time is unknown."""
     times: dict[int | None, list[str]] = {}
     for file in group.files:
-        times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
+        times.setdefault(planned_at.get(file.path), []).append(as_uri(file.path))
     arrived = F.lit(None).cast("timestamp")
     for millis, uris in times.items():
         time = F.expr(f"timestamp_millis({millis})") if millis else F.lit(None).cast("timestamp")
@@ -259,7 +259,7 @@ def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
 
 
 def _verdict(bad_conditions: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
-    """The text of a bad row, null for a good row; and the reasons why it is bad."""
+    """The text of a bad row (null for a good row), and the reasons why the row is bad."""
     null = F.lit(None).cast("string")
     if not bad_conditions:
         return null, null

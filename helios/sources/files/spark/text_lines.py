@@ -1,9 +1,9 @@
-"""Reads csv, json and text files as text, with the file of each text: line by line, or as records of whole files.
+"""Reads csv, json and text files as text: line by line, or split into records. Each text comes with its file.
 
 Spark's own readers keep the text only of lines that do not parse, and silently accept values that their parser rounds,
 truncates or replaces. So this module reads the files as text. `csv_lines` and `json_lines` let Spark's parser split
-each line into fields, which are still texts. `text_values` and `helios.sources.common.spark.types` turn them into
-values.
+each line into fields, which are still texts. `text_values` and `helios.sources.common.spark.types` turn these texts
+into values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE_OPTIONS = ("header", "comment", "encoding", "charset", "lineSep", "multiLin
 UTF8 = ("utf-8", "utf8")
 
 SKIP_NO_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""The options of every read: no file is skipped, whatever the conf of the session says."""
+"""The options of every read: no file is skipped, even if the conf of the session allows that."""
 
 PLAIN = "__helios_plain"
 """The column with the row of a plain line (see `helios.native.lines`), as a struct; null for any other line."""
@@ -43,20 +43,20 @@ ROW = "row"
 """The field with the row, in a struct of the row and the `LINE_RESULT`."""
 
 LINE_RESULT = "line_result"
-"""The column with what the Java code returns for a line or record.
+"""The column with the result of the Java code for a line or record: for json, see JsonLine.java.
 
-The result of CsvLine.java is null for a row, empty for a line without a row, and otherwise the reason why the line is
-bad. For json it is the result of JsonLine.java.
+For csv, CsvLine.java returns null for a row, an empty text for a line without a row, and otherwise the reason why the
+line is bad.
 """
 
 REPLACED = "\ufffd"
 """The character that replaces bytes which are not valid in the encoding."""
 
 UNPARSED = "the row does not parse"
-DAMAGED = "it contains bytes that are not"
+INVALID_BYTES = "it contains bytes that are not"
 
 RECORDS = ArrayType(ArrayType(StringType()))
-"""The type of the records of a file: each has its text, and the reason why it cannot be a row; null if it can."""
+"""The type of the records of a file. A record has its text, and the reason why it cannot be a row, or null."""
 
 
 def line_options(source: FilesSource) -> dict[str, str]:
@@ -69,7 +69,7 @@ def refuse_encoding(source: FilesSource) -> None:
     """Refuses an encoding that Java lacks, or in which a line does not end with the byte of a line feed.
 
     Raises:
-        InputError: The source has an unknown encoding; or its rows are lines, and their ends are several bytes.
+        InputError: The encoding is unknown; or the rows are lines, and a line does not end with that byte.
     """
     encoding = encoding_of(source.reader_options())
     multi_line = source.flag("multiLine") or source.flag("wholetext")
@@ -113,7 +113,7 @@ def lines(
         classify: Computes the `LINE_RESULT` from the file, the offset in the file at which the task begins, and the
             text of the line.
         read_plain: Computes `PLAIN` from the file, the offset, and the bytes of the line. If `classify` is None, it
-            returns a struct of `ROW` and `LINE_RESULT`. A plain line has neither a text nor a reason.
+            returns a struct of `ROW` and `LINE_RESULT`. A plain line gets neither a text nor a reason.
     """
     settings = {name: text for name, text in source.reader_options().items() if name in options}
     reader = spark.read.format("text").options(**settings, **SKIP_NO_FILE)
@@ -128,7 +128,7 @@ def lines(
         columns.append(row.alias(PLAIN))
         if classify is None:
             columns.append(F.col(PLAIN)[LINE_RESULT].alias(LINE_RESULT))
-    text, why = _text(spark, source.reader_options(), value)
+    text, why = _decoded(spark, source.reader_options(), value)
     columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(rejects.WHY)]
     if classify is not None:
         columns.append(classify(path, begin, text).alias(LINE_RESULT))
@@ -140,9 +140,9 @@ def records(
 ) -> DataFrame:
     """The records of files that are read as a whole, with the columns of `lines`.
 
-    `split` splits the text of a file into its `RECORDS`.
+    `split` returns the `RECORDS` of the text of a file.
     """
-    text, why = _text(spark, source.reader_options(), F.col("value"))
+    text, why = _decoded(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SKIP_NO_FILE)
     columns = [*bad_rows.origin(), why.alias(rejects.WHY)]
     rows = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
@@ -159,8 +159,8 @@ def encoding_of(options: Mapping[str, str]) -> str:
     return options.get("encoding", options.get("charset", "UTF-8"))
 
 
-def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[Column, Column]:
-    """The text of a line, and the reason if its bytes are not valid in the encoding; the reason is null otherwise."""
+def _decoded(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[Column, Column]:
+    """The text of a line, and the reason if its bytes are not valid in the encoding, or null."""
     encoding, value_bytes = encoding_of(options), value.cast("binary")
     if encoding.lower() in UTF8:
         text, valid = F.make_valid_utf8(value), F.is_valid_utf8(value)
@@ -168,4 +168,4 @@ def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[
         strict = java_function(spark, "helios_decoded_strict", DECODED, [value_bytes], [encoding, True])
         lenient = java_function(spark, "helios_decoded_lenient", DECODED, [value_bytes], [encoding, False])
         text, valid = F.coalesce(strict, lenient), strict.isNotNull()
-    return text, F.when(~valid, F.lit(f"{DAMAGED} {encoding}"))
+    return text, F.when(~valid, F.lit(f"{INVALID_BYTES} {encoding}"))

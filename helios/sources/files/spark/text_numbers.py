@@ -22,21 +22,21 @@ from helios.sources.files.spark.listing import loaded
 from helios.sources.files.spark.text_lines import SKIP_NO_FILE
 from helios.spark.jvm.sql import quoted
 
-WHOLE = r"(0|-?[1-9]\d*)"
-"""A whole number in its canonical form."""
+INTEGER = r"(0|-?[1-9]\d*)"
+"""An integer in its canonical form."""
 
 _DIGITS = r"(\.(\d*[1-9]|0))"
 FRACTION = rf"-?((0|[1-9]\d*){_DIGITS}?|[1-9]{_DIGITS}?[eE][+-]\d{{1,3}}|[1-9]{_DIGITS}E([7-9]|[1-9]\d\d?))"
-"""A double as C, Python, R or Java write it. Its exponent has a sign, except that Java writes 7 or more without."""
+"""A double as C, Python, R or Java write it. An exponent has a sign, except Java's exponents of 7 or more."""
 
-NO_DIGITS = r"^[-0.]+|[eE].*|\D|0+$"
+NOT_SIGNIFICANT = r"^[-0.]+|[eE].*|\D|0+$"
 """Matches the parts of a number's text that are not significant digits."""
 
-MOST_DIGITS_OF_WHOLE = 15
-"""The number of significant digits up to which a double keeps every number."""
+MAX_DIGITS_OF_INTEGER = 15
+"""The number of significant digits up to which a double represents every integer exactly."""
 
-MOST_DIGITS_OF_DOUBLE = 17
-"""The largest number of significant digits with which a program writes a double."""
+MAX_DIGITS_OF_DOUBLE = 17
+"""The maximum number of significant digits with which programs write a double."""
 
 NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Inf", "negativeInf": "-Inf"}
 """The options for the texts of numbers that are not finite, with Spark's defaults."""
@@ -53,22 +53,22 @@ def is_canonical(text: str, kind: DataType) -> bool:
         ['1234', '-5', '1.1', '1.0', '1e-05']
     """
     if not isinstance(kind, DoubleType):
-        return re.fullmatch(WHOLE, text) is not None
-    most_digits = MOST_DIGITS_OF_DOUBLE if re.search("[.eE]", text) else MOST_DIGITS_OF_WHOLE
-    return re.fullmatch(FRACTION, text) is not None and len(re.sub(NO_DIGITS, "", text)) <= most_digits
+        return re.fullmatch(INTEGER, text) is not None
+    max_digits = MAX_DIGITS_OF_DOUBLE if re.search("[.eE]", text) else MAX_DIGITS_OF_INTEGER
+    return re.fullmatch(FRACTION, text) is not None and len(re.sub(NOT_SIGNIFICANT, "", text)) <= max_digits
 
 
-def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
-    """The reason and the condition for texts that lose leading zeros as a number; None if the type is not a number."""
+def leading_zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
+    """For texts that lose leading zeros as a number, the reason and the condition; None if the type is no number."""
     if not isinstance(field.dataType, NUMBERS):
         return None
     kind = field.dataType.simpleString()
-    why = f"{field.name} would lose its zeros as {kind}, which was inferred: declare it as string, or as {kind}"
+    why = f"{field.name} would lose its leading zeros as {kind}, the inferred type: declare it as string, or as {kind}"
     return why, F.coalesce(text.rlike(LEADING_ZEROS), F.lit(False))
 
 
 def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns that Spark infers from all rows; a column is a string if a number would change one of its texts."""
+    """The columns that Spark infers from all rows. A column is a string if a number would change one of its texts."""
     options = {"inferSchema": "true", **source.reader_options(), **SKIP_NO_FILE}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
@@ -99,10 +99,10 @@ def _changed_text(value: Column, kind: DataType, not_finite: Sequence[str]) -> C
     """A text that is not in the canonical form of its number (see `is_canonical`); null for any other text."""
     text = F.trim(value)
     if not isinstance(kind, DoubleType):
-        unchanged = text.rlike(f"^{WHOLE}$")
+        unchanged = text.rlike(f"^{INTEGER}$")
     else:
-        most_digits = F.when(text.rlike("[.eE]"), MOST_DIGITS_OF_DOUBLE).otherwise(MOST_DIGITS_OF_WHOLE)
-        digits = F.length(F.regexp_replace(text, NO_DIGITS, ""))
-        short = (F.length(text) <= MOST_DIGITS_OF_WHOLE) | (digits <= most_digits)
+        max_digits = F.when(text.rlike("[.eE]"), MAX_DIGITS_OF_DOUBLE).otherwise(MAX_DIGITS_OF_INTEGER)
+        digits = F.length(F.regexp_replace(text, NOT_SIGNIFICANT, ""))
+        short = (F.length(text) <= MAX_DIGITS_OF_INTEGER) | (digits <= max_digits)
         unchanged = (text.rlike(f"^({FRACTION})$") & short) | text.isin(*not_finite, "Infinity", "-Infinity")
     return F.when(~unchanged & (text != ""), value)

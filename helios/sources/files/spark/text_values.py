@@ -34,7 +34,7 @@ FORMATTED: Mapping[str, type[DataType]] = {
     "timestampFormat": TimestampType,
     "timestampNTZFormat": TimestampNTZType,
 }
-"""The options that declare the format of a type. If one is set, Spark's parser converts the values of the type."""
+"""The options that declare the format of a type. If the option is set, Spark's parser converts the type's values."""
 
 NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
 """The csv options for the texts of numbers that are not finite, each with the text that Spark's cast accepts."""
@@ -44,7 +44,7 @@ READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
     "csv": SCALARS,
     "json": READ_AS_TEXT_IN_JSON,
 }
-"""The types of each text format that are read as strings: Spark's parser would round, cut or guess their values."""
+"""For each text format, the types that are read as strings. Spark's parser would round, cut or guess the values."""
 
 PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
     "json": frozenset({
@@ -65,7 +65,7 @@ PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
 
 
 def has_plain_lines(source: FilesSource) -> bool:
-    """Returns True if plain lines of a source can be read in one pass, since no option changes their meaning."""
+    """Returns True if no option changes the meaning of plain lines, so that they can be read in one pass."""
     options = source.reader_options()
     harmless = PLAIN_OPTIONS.get(source.format)
     if harmless is None or source.flag("multiLine") or not options.keys() <= harmless:
@@ -88,7 +88,7 @@ def as_cast_text(value: Column, kind: DataType, source: FilesSource) -> Column:
     """Rewrites the texts of a value from the form that the options declare to the form that Spark's casts accept.
 
     Args:
-        value: The value. It is a text, or a nested value with texts, for the types that are read as strings.
+        value: A text, or a nested value with texts, for the types that are read as strings.
         kind: The type that the value will be cast to.
     """
     if not _has_declared_form(kind, source):
@@ -128,7 +128,7 @@ def _has_declared_form(kind: DataType, source: FilesSource) -> bool:
 
 
 def _zoned(value: Column, zone: str) -> Column:
-    """Adds a time zone to a text with a time. For a time that the zone skips in spring, no cast accepts the result."""
+    """Adds a time zone to a text with a time. If the zone skips the time in spring, no cast accepts the result."""
     clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     # Spark's cast accepts the name of a zone only after a time with hours, minutes and seconds.
     complete = (
@@ -144,7 +144,7 @@ def _zoned(value: Column, zone: str) -> Column:
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """Turns a number in a locale's form, as `1.234,5`, into `1234.5`; any other text into one that no cast accepts."""
+    """Turns a number in a locale's form, as `1.234,5`, into `1234.5`; other texts become one that no cast accepts."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
     group, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))

@@ -1,9 +1,9 @@
 """Reads row-level changes: the rows that each commit of a snapshot range inserted, deleted or updated.
 
 The changes of a commit are computed from the data files that it touched, in their states before and after the commit.
-The rows before and after are compared as multisets: rows on both sides were carried over, and are no change. One pass
-covers all commits of a range: each file is read once for each set of deletes that applied to it, and its rows are
-labelled with the commits that they count for.
+The rows before and after are compared as multisets: rows on both sides were carried over, and are no changes. One pass
+covers all commits of a range: a file is read once for each set of deletes that applied to it, and its rows are labelled
+with the commits in whose comparison they take part.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def read_changes(
 
     Args:
         after: An ancestor of `to`; None reads all commits from the first one on.
-        keys: The columns that pair the two images of an update. Without keys, row lineage pairs them, if the table has
-            it.
+        keys: The columns that pair the two images of an update. Without keys, row lineage pairs the images, if the
+            table has row lineage.
 
     Returns:
         The table's current columns, followed by `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
@@ -153,7 +153,7 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
         changed = changed.withColumn(
             ROW_ID, F.when(is_one_pair([COMMIT, ROW_ID], SIGN) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID))
         )
-        # Writers without support for lineage assign new ids to carried-over rows: unpaired rows are compared by value.
+        # Writers without support for lineage give new ids to carried-over rows, so unpaired rows are compared by value.
         changed = net(changed, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         paired = F.col(ROW_ID).isNotNull()
     else:

@@ -35,8 +35,8 @@ class Label(NamedTuple):
     Attributes:
         commit: The snapshot id of the commit.
         sign: -1 for rows that existed before the commit, and 1 for rows that exist after it. For deleted rows
-            (`FileState.deleted`) it is reversed: 1 for rows that were deleted before the commit, and -1 for rows that
-            are deleted after it. Rows whose signs add up to 0 have not changed.
+            (`FileState.deleted`), the sign is reversed: 1 for rows that were already deleted before the commit, and -1
+            for rows that are deleted after it. Equal rows whose signs add up to 0 have not changed.
     """
 
     ordinal: int
@@ -51,7 +51,7 @@ class FileState:
     Attributes:
         path: The location of the file, as in the column `_file`.
         deleted: Whether the rows are those that the deletes removed, instead of the live rows.
-        labels: The commits that these rows count for.
+        labels: A label for each commit in whose comparison the rows take part.
     """
 
     path: str
@@ -79,8 +79,8 @@ class TouchedFiles:
 
     Attributes:
         appended: The files of appending commits; all of their rows are new.
-        rewritten: The files that the remaining commits touched, as they were before and after each of these commits,
-            which may carry rows over unchanged.
+        rewritten: The files that the other commits touched, as the files were before and after each of these commits.
+            Such commits may carry rows over unchanged.
 
     Raises:
         InputError: The table has equality deletes, or position deletes without lineage or keys.
@@ -101,14 +101,14 @@ class TouchedFiles:
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
-        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # an empty range if none changes
+        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # else an empty range
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
         for i, commit in enumerate(commits):
             self._refuse_equality(commit, _equality_deletes(commit))
             if _operation(commit) == APPEND:
-                # The base state has the files of appends before `first`, and no commit changes those of appends after
-                # `last`. So only the files of appends between them are tracked.
+                # The base state has the files of appends before `first`, and no commit changes the files of appends
+                # after `last`. So only the files of appends between the two are tracked.
                 self._append(commit, track=first < i < last)
             elif first <= i <= last:
                 self._change(commit)
@@ -158,7 +158,7 @@ class TouchedFiles:
         if _operation(commit) != REPLACE:
             self._label(commit, removed, -1)
             self._label(commit, added.values(), 1)
-            # If a file stays, its deleted rows are read, which is cheaper than reading its live rows.
+            # If a file stays, its deleted rows are read instead of its live rows, which is cheaper.
             self._label(commit, before.values(), 1, deleted=True)
             self._label(commit, [self._live[path] for path in before], -1, deleted=True)
 
@@ -266,10 +266,10 @@ class TouchedFiles:
     def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
         if int(count or 0) > 0:
             raise InputError(
-                f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "
+                f"the changes of {self._read.name} cannot be read: the table has equality deletes at snapshot "
                 f"{commit.snapshotId()}, which identify deleted rows by their values only.",
                 where=self._read.source.origin,
-                fix="compact the table, which applies them, and read the changes after that; or read its rows, "
+                fix="compact the table, which applies the deletes, and read the changes after that; or read rows, "
                 "without .changes().",
             )
 
@@ -278,8 +278,8 @@ class TouchedFiles:
         self._refuse_equality(commit, int(_is_equality(delete)))
         if not self._keyed and _operation(commit) != REPLACE:
             raise InputError(
-                f"the changes of {self._read.name} cannot be read without keys: it is merge-on-read of format v2, and "
-                f"its snapshot {commit.snapshotId()} deleted rows by their positions, without row lineage.",
+                f"the changes of {self._read.name} cannot be read without keys: the table is merge-on-read of format "
+                f"v2, and its snapshot {commit.snapshotId()} deleted rows by their positions, without row lineage.",
                 where=self._read.source.origin,
                 fix='name the columns that identify a row: keys=["id"].',
             )

@@ -6,7 +6,7 @@ import re
 
 from helios.errors import RunError
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.failures import damaged
+from helios.sources.common.spark.failures import damaged_file_error
 from helios.spark.iceberg.file_metadata import CODECS, THREE_LEVELS, no_codec
 
 CODEC = re.compile(r"Class \S*?(\w+)Codec was not found")
@@ -18,11 +18,11 @@ TWO_LEVELS = re.compile(r"Should not read definition, past page end|Can't read v
 
 def failure(error: BaseException, plan: Plan) -> RunError | None:
     """The error for the user, if a data file cannot be read; None for any other error."""
-    return damaged(error, plan) or _table_failure(str(error), plan)
+    return damaged_file_error(error, plan) or _table_failure(str(error), plan)
 
 
 def _table_failure(text: str, plan: Plan) -> RunError | None:
-    """The error for a data file in one of the plan's tables; it names all tables, as Iceberg's message names none."""
+    """The error for a data file in one of the plan's tables. It names all tables, since Iceberg names no table."""
     codec = CODEC.search(text)
     if codec is not None:
         what, how = f"with data {no_codec(codec[1].lower())}", CODECS

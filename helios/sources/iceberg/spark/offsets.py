@@ -27,11 +27,11 @@ class SnapshotDelta:
 
     Attributes:
         state: Whether this is the whole state at the snapshot.
-        after: The parent snapshot; in a sum of deltas (`combined`), the snapshot before all of them.
+        after: The parent snapshot; in a sum of deltas (`combined`), the snapshot before all of these deltas.
         files: The number of data files in the state, or of the files that the snapshot touched (`TOUCHED_FILES`).
         rows: The number of rows in the files, including deleted rows.
         bytes: The size of the files; None if the snapshot's summary has no size.
-        at: The commit time of the snapshot, in milliseconds since 1970.
+        commit_time: The commit time of the snapshot, in milliseconds since 1970.
     """
 
     snapshot: int
@@ -40,7 +40,7 @@ class SnapshotDelta:
     files: int
     rows: int
     bytes: int | None
-    at: int
+    commit_time: int
 
 
 class Expired(LedgerError):
@@ -54,7 +54,7 @@ def expired_error(snapshot: int, source: str, *, suggests_rebootstrap: bool = Tr
         suggests_rebootstrap: Whether the fix also suggests `.on_expired("rebootstrap")`.
         before: Whether the snapshots before `snapshot` have expired, rather than `snapshot` itself.
     """
-    rebootstrap = ', or declare .on_expired("rebootstrap") where the target can take a state again'
+    rebootstrap = ', or declare .on_expired("rebootstrap") if the target can take the same rows again'
     alternative = rebootstrap if suggests_rebootstrap else ""
     what = f"snapshot {snapshot} of {source} has expired before it was read."
     if before:
@@ -75,7 +75,7 @@ def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> boo
 
 
 def deltas_after(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
-    """The deltas between an offset and a snapshot, oldest first; earlier batches may have read a part of the first one.
+    """The deltas between an offset and a snapshot, oldest first. A part of the first delta may have been read before.
 
     Raises:
         Expired: A snapshot between them has expired.
@@ -191,18 +191,18 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
     pipeline = summary.get("helios.pipeline")
     if pipeline is not None and summary.get("helios.batch") is None:
         raise RunError(
-            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: later snapshots "
-            "have its rows again, and they would be read twice.",
+            f"snapshot {id} of {read.name} has emptied the table, for a full refresh of {pipeline}: later "
+            "snapshots have its rows again, and the rows would be read twice.",
             where=read.source.origin,
             fix="refill this target, too: `helios run --full-refresh`.",
         )
     if policy == "fail":
         raise RunError(
             f"snapshot {id} of {read.name} is {'an' if operation == 'overwrite' else 'a'} {operation} commit: an "
-            "incremental read carries appended rows only.",
+            "incremental read reads appended rows only.",
             where=read.source.origin,
-            fix='leave such commits out, with the rows that they added, with .on_overwrite("skip"); or read the table '
-            "again with `helios run --full-refresh`, by its row-level changes if you declare .changes(keys=[...]).",
+            fix='skip such commits, including the rows that they added, with .on_overwrite("skip"); or read the table '
+            "again with `helios run --full-refresh`; to follow overwrites as well, first declare .changes(keys=[...]).",
         )
 
 
@@ -234,7 +234,7 @@ def may_rebootstrap(read: ReadPlan) -> bool:
 
 
 def follows_changes(read: ReadPlan) -> bool:
-    """True if the source reads row-level changes, which every commit has, except a compaction."""
+    """True if the source reads row-level changes. Every commit has such changes, except a compaction."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return source.changed is not None
@@ -271,12 +271,12 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
         files=files,
         rows=rows,
         bytes=int(size) if size is not None else None,
-        at=int(snapshot.timestampMillis()),
+        commit_time=int(snapshot.timestampMillis()),
     )
 
 
 def combined(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
-    """The sum of deltas that are sorted newest first, for a single scan of all snapshots after `after`."""
+    """The sum of deltas (sorted newest first), for a single scan of all snapshots after `after`."""
     sizes = [delta.bytes for delta in deltas if delta.bytes is not None]
     return replace(
         deltas[0],
@@ -342,32 +342,32 @@ def lineage_of(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | No
 
 
 def rebootstrap(
-    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, unchanged: Callable[[int, int], int]
+    offset: IcebergOffset, newest: JavaSnapshot, error: Expired, *, replays: bool, unchanged: Callable[[int, int], int]
 ) -> IcebergOffset:
     """The offset from which a reader reads the current state again, because snapshots after its offset have expired.
 
     Args:
         offset: The end of the reader's last batch.
-        replaces: Whether the target accepts rows that it already has.
+        replays: Whether the target accepts rows that it already has.
         unchanged: A function of a row id and a sequence number. It counts the rows of the state that have a smaller row
             id, and that no commit with a greater sequence number has changed.
 
     Raises:
         Expired: The new rows of the state cannot be determined.
     """
-    if replaces:
+    if replays:
         return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True)
     if offset.rows is None or offset.live is None:
-        raise Expired(f"{lost.what[:-1]}, and there is no row lineage to find the new rows.", fix=lost.fix)
+        raise Expired(f"{error.what[:-1]}, and there is no row lineage to find the new rows.", fix=error.fix)
     if offset.sequence is None:
         raise Expired(
-            f"{lost.what[:-1]}, and the checkpoint is of a version of Helios that did not record which rows changed.",
-            fix=lost.fix,
+            f"{error.what[:-1]}, and the checkpoint is of a Helios version that did not record which rows changed.",
+            fix=error.fix,
         )
     if unchanged(offset.rows, offset.sequence) != offset.live:
         raise Expired(
-            f"{lost.what[:-1]}, and delivered rows have been deleted or changed since, which the new rows do not show.",
-            fix=lost.fix,
+            f"{error.what[:-1]}, and delivered rows have been deleted or changed since. New rows do not show that.",
+            fix=error.fix,
         )
     return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True, since=offset.rows)
 
@@ -375,5 +375,5 @@ def rebootstrap(
 def lag(deltas: list[SnapshotDelta]) -> Lag:
     """The number of snapshots that are not delivered yet, and the age of the oldest one."""
     undelivered = [delta for delta in deltas if delta.files]
-    oldest = min((delta.at for delta in undelivered), default=None)
+    oldest = min((delta.commit_time for delta in undelivered), default=None)
     return Lag(len(undelivered), max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0)

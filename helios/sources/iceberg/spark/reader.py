@@ -23,7 +23,7 @@ from helios.sources.common.spark.micro_batch import MicroBatchStream
 from helios.sources.common.spark.past import table_commits
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, between
+from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, range_between
 from helios.sources.iceberg.spark import offsets, starting_offsets
 from helios.sources.iceberg.spark import rows as table_rows
 from helios.sources.iceberg.spark.offsets import SnapshotDelta
@@ -64,7 +64,7 @@ class IcebergReader(SpanSource):
         self._frozen = False
         self._end_snapshot: int | None = None
         self._scanned = ScanMetrics()
-        self._snapshots = SnapshotReader(
+        self._snapshot_reader = SnapshotReader(
             spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
         )
         self._starting_offset = IcebergOffset()
@@ -78,13 +78,13 @@ class IcebergReader(SpanSource):
 
     @property
     def _accepts_replays(self) -> bool:
-        """True if rows may be delivered again; not in a stateful pipeline, whose state would count them twice."""
+        """True if rows may be delivered again; False in a stateful pipeline, whose state would count the rows twice."""
         plan = self.context.plan
         return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
     @property
     def _needs_new_files(self) -> bool:
-        """True for a stateful pipeline, in which only new files start a batch, and not every new snapshot."""
+        """True for a stateful pipeline: a new snapshot without new files does not start a batch."""
         return self.context.plan.path is ReadPath.STATEFUL
 
     def _table(self) -> JavaTable:
@@ -121,7 +121,7 @@ class IcebergReader(SpanSource):
 
     def _set_read_plan(self, read: ReadPlan) -> None:
         self.read_plan = read
-        self._snapshots.read = read
+        self._snapshot_reader.read = read
 
     @override
     def start(self) -> Position:
@@ -155,10 +155,10 @@ class IcebergReader(SpanSource):
         rebootstrapped = False
         try:
             deltas = offsets.deltas_after(table, read, offset, newest)
-        except offsets.Expired as lost:
+        except offsets.Expired as expired:
             if not self._rebootstraps():
                 raise
-            offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
+            offset, rebootstrapped = self._rebootstrapped(offset, newest, expired), True
             deltas = offsets.deltas_after(table, read, offset, newest)
         self._report_lag(table, offset, deltas)
         if self._needs_new_files and not any(delta.files for delta in deltas):
@@ -168,7 +168,7 @@ class IcebergReader(SpanSource):
             snapshot = table.snapshot(end.snapshot)
             rows, live, sequence = offsets.lineage_of(snapshot) if snapshot is not None else (None, None, None)
             end = replace(end, rows=rows, live=live, sequence=sequence)
-            if rebootstrapped:  # records that the batch reads a state
+            if rebootstrapped:  # the offset records that the batch reads a state
                 end = replace(end, state=True, since=offset.since)
         return end
 
@@ -184,21 +184,21 @@ class IcebergReader(SpanSource):
             newest,
             max_rows=self._max_rows,
             max_files=self._max_files,
-            rows_of=lambda delta: self._snapshots.rows_of(table, delta),
+            rows_of=lambda delta: self._snapshot_reader.rows_of(table, delta),
         )
 
     def _rebootstraps(self) -> bool:
         """True if the source reads the current state when snapshots have expired; never in a stateful pipeline."""
         return self._source.expired == "rebootstrap" and not self._needs_new_files
 
-    def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+    def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, expired: offsets.Expired) -> IcebergOffset:
         """The offset from which the current state is read again."""
         snapshot = int(newest.snapshotId())
         return offsets.rebootstrap(
             offset,
             newest,
-            lost,
-            replaces=self._accepts_replays,
+            expired,
+            replays=self._accepts_replays,
             unchanged=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
         )
 
@@ -213,7 +213,7 @@ class IcebergReader(SpanSource):
         if not self._rebootstraps():
             return False
         try:
-            self._snapshots.slices(self._table(), self._range(span))
+            self._snapshot_reader.slices(self._table(), self._range(span))
         except offsets.Expired:
             return True
         return False
@@ -221,11 +221,11 @@ class IcebergReader(SpanSource):
     # lag
 
     def _report_lag(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
-        """Reports the lag. For a run that ends at a fixed snapshot, the lag includes the snapshots after that one."""
+        """Reports the lag. For a run that ends at a fixed snapshot, the lag includes later snapshots."""
         if self._end_snapshot is None:
             self.context.observer.lagging(self.index, offsets.lag(deltas))
             return
-        with suppress(HeliosError):  # if later snapshots cannot be read, the next run reports it
+        with suppress(HeliosError):  # the next run reports that later snapshots cannot be read
             self.context.observer.lagging(self.index, self._lag(table, offset))
 
     @override
@@ -239,7 +239,7 @@ class IcebergReader(SpanSource):
     # spans
 
     def _range(self, span: Span) -> SnapshotRange:
-        return between(self._offset(span.start), self._offset(span.end))
+        return range_between(self._offset(span.start), self._offset(span.end))
 
     def _offset(self, position: Position | None) -> IcebergOffset:
         return IcebergOffset.parse(position) if position is not None else self._starting_offset
@@ -261,7 +261,7 @@ class IcebergReader(SpanSource):
 
     @override
     def current(self) -> Span:
-        self._set_read_plan(table_rows.settled(self.read_plan))
+        self._set_read_plan(table_rows.with_resolved_snapshots(self.read_plan))
         read = self.read_plan
         snapshot = table_rows.pin(self._spark, read)
         uuid = str(source_table(self._spark, read).uuid())
@@ -298,14 +298,14 @@ class IcebergReader(SpanSource):
             return table_rows.read_at(spark, read, table_rows.pin(spark, read), positioned=positioned)
         if span.end is not None and SNAPSHOT in span.end:
             return table_rows.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
-        return table_rows.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
+        return table_rows.read_range(spark, self._snapshot_reader, self._range(span), positioned=positioned)
 
     @override
     def size(self, span: Span) -> int | None:
         """An upper bound of the bytes in the files of a span, from the summaries of its snapshots; None if unknown."""
         if span.end is not None and SNAPSHOT in span.end:
             return None
-        deltas = [delta for delta, _, _ in self._snapshots.slices(self._table(), self._range(span))]
+        deltas = [delta for delta, _, _ in self._snapshot_reader.slices(self._table(), self._range(span))]
         # The size of a state is not used: its summary has the sum over all commits, some of which may have no size.
         sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
         return sum(sizes) if len(sizes) == len(deltas) else None
@@ -318,7 +318,7 @@ class IcebergReader(SpanSource):
         """
         table = self._table()
         if span.end is not None and SNAPSHOT in span.end:
-            read = table_rows.settled(self.read_plan)
+            read = table_rows.with_resolved_snapshots(self.read_plan)
             if read.span is not None:
                 raise NotNative("it reads a part of the history")
             return self._state_files(table, span.end[SNAPSHOT])
@@ -326,11 +326,11 @@ class IcebergReader(SpanSource):
         if snapshots.since is not None:
             raise NotNative("it reads only the new rows of a state")
         # As in `table_rows.read_range`: a whole state comes first, then the other files, whose metrics are separate.
-        whole = snapshots.has_whole_state
-        state = self._state_files(table, snapshots.state) if whole else None
-        tasks, metrics = self._snapshots.tasks(table, replace(snapshots, state=None) if whole else snapshots)
+        splits = snapshots.reads_whole_state
+        state = self._state_files(table, snapshots.state) if splits else None
+        tasks, metrics = self._snapshot_reader.tasks(table, replace(snapshots, state=None) if splits else snapshots)
         if state is not None:
-            all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy, since `state` counts its own tasks later
+            all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy, since `state` still needs its own tasks
             all_tasks.addAll(tasks)
             tasks = all_tasks
 
@@ -348,10 +348,10 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state. If Spark has also planned the state, it has recorded the total number of files."""
-        whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
-        reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
-        tasks, metrics = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
+        """The data files of a state. If Spark also plans the state, Spark records the total number of files."""
+        state = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+        reader = replace(self._snapshot_reader, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
+        tasks, metrics = reader.tasks(table, state if snapshot is not None else SnapshotRange())
 
         def count(planned: bool) -> None:
             record(replace(metrics, total=0, whole=()) if planned else metrics)
@@ -372,9 +372,9 @@ class IcebergReader(SpanSource):
     def partitions(
         self, start: Position, end: Position, columns: JavaStructType
     ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
-        span = between(IcebergOffset.parse(start), IcebergOffset.parse(end))
+        span = range_between(IcebergOffset.parse(start), IcebergOffset.parse(end))
         assert self._stream_table is not None  # stream() comes first
-        tasks, self._scanned = self._snapshots.tasks(self._table(), span)
+        tasks, self._scanned = self._snapshot_reader.tasks(self._table(), span)
         if not tasks.size():
             return (), None
         return plan_input_partitions(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helios.model.columns import CHANGE_COLUMNS, POSITION
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import MAIN, settle
+from helios.sources.iceberg.history import MAIN, resolve_snapshots
 from helios.sources.iceberg.offsets import SnapshotRange
 from helios.sources.iceberg.spark.changelog import read_changes, state_as_changes
 from helios.sources.iceberg.spark.snapshot import (
@@ -58,8 +58,8 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
         raise refusal(source.label(), error, source.origin) from error
 
 
-def settled(read: ReadPlan) -> ReadPlan:
-    """The source, with the ids of the snapshots that it declares by an id, a time, a branch or a tag.
+def with_resolved_snapshots(read: ReadPlan) -> ReadPlan:
+    """The read plan with the ids of the snapshots that the source names by an id, a time, a branch or a tag.
 
     The compiler finds the ids if the table exists when the pipeline is compiled. Otherwise they are found here.
 
@@ -70,18 +70,18 @@ def settled(read: ReadPlan) -> ReadPlan:
     assert read.table is not None
     if (source.at is None and source.between_points is None) or read.state is not None or read.span is not None:
         return read
-    resolved = settle(source, read.table.catalog.load(read.table.within))
+    resolved = resolve_snapshots(source, read.table.catalog.load(read.table.within))
     return replace(read, branch=resolved.branch, state=resolved.state, span=resolved.span)
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     """The snapshot at which a source is read once, by default the newest of its branch; None for an empty table."""
-    read = settled(read)
+    read = with_resolved_snapshots(read)
     if read.span is not None:
         return read.span[1]
     at = _source(read).at
     names_branch = at is not None and at.call == "at_ref" and str(at.point) == (read.branch or MAIN)
-    if read.state is not None and not names_branch:  # for a tag, `branch` is a branch whose history has it
+    if read.state is not None and not names_branch:  # for a tag, `branch` is a branch that has the tag
         return read.state
     return head(spark, read)
 
@@ -101,7 +101,7 @@ def read_at(
     Raises:
         RunError: A file does not match what the table declares.
     """
-    read = settled(read)
+    read = with_resolved_snapshots(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
     source = _source(read)
@@ -109,7 +109,7 @@ def read_at(
         if source.reads_changes and snapshot is not None:
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
-            count_state(spark, read, snapshot)  # comes first, since its error for an expired snapshot has a fix
+            count_state(spark, read, snapshot)  # comes first: its error for an expired snapshot has a fix
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
             return narrowed(read_state(spark, read, snapshot, add_position), read)
         return narrowed(read_state(spark, read, None), read)
@@ -164,7 +164,7 @@ def _rows(
     read = reader.read
     table = source_table(spark, read)
     parts = []
-    if span.state is not None and span.has_whole_state:
+    if span.state is not None and span.reads_whole_state:
         count_state(spark, read, span.state)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
         parts.append(read_state(spark, read, span.state, add_position, span.since))

@@ -84,6 +84,7 @@ def read_state(
     rows are read with the current schema, which is matched to the files by field ids.
 
     Args:
+        add_position: Adds the hidden position to the rows; None for rows without positions.
         since: The first row id that is read; None for all rows.
 
     Raises:

@@ -27,14 +27,14 @@ from helios.spark.jvm.types.java import JavaList
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
 """The last verified state of each source, by table, schema, columns and conditions.
 
-A joined table is read in each batch. It is verified only if its state is a new one, or if it has a name mapping, which
-may change without a new state.
+A joined table is read in each batch. It is verified only if its state is new, or if it has a name mapping, which may
+change without a new state.
 """
 
 
 @dataclass(frozen=True)
 class File:
-    """A data file of a delta. It has its scan task, unless the delta has many files."""
+    """A data file of a delta, with its scan task unless the delta has many files."""
 
     location: str
     rows: int
@@ -61,13 +61,13 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     """Refuses files as `verify` does, for a state whose scan tasks Spark itself plans."""
     if not foreign_files.has_checks(table):  # as in `verify`
         return
-    source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+    source, state = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
     assert isinstance(source, IcebergSource)
     key = (str(table.uuid()), str(table.schema()), source.columns, source.conditions)
     if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # a mapping changes without a snapshot
         return
     reader = SnapshotReader(spark=spark, read=read, predicates=deterministic_conditions(source))
-    reader.tasks(table, whole)  # called to verify the tasks, which are not needed here
+    reader.tasks(table, state)  # verifies the tasks, which are not needed here
     _VERIFIED[key] = snapshot
 
 
@@ -78,7 +78,7 @@ def deterministic_conditions(source: IcebergSource) -> list[str]:
 
 @dataclass(kw_only=True)
 class SnapshotReader:
-    """Plans the scans of the snapshot deltas of one table; skips files without rows that meet the `predicates`."""
+    """Plans the scans of one table's snapshot deltas. Skips files that cannot have rows that meet the `predicates`."""
 
     spark: SparkSession
     read: ReadPlan
@@ -89,7 +89,7 @@ class SnapshotReader:
     def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
         """The row count of each file of a delta.
 
-        A source of row-level changes has a single count, that of the commit, since batches do not split its commits.
+        For row-level changes, there is a single count, the rows of the commit, since batches do not split commits.
         """
         if offsets.follows_changes(self.read):
             return [delta.rows]
@@ -98,7 +98,7 @@ class SnapshotReader:
     def files(self, table: JavaTable, delta: SnapshotDelta) -> list[File]:
         """The data files of a delta, always in the same order."""
         if self._cached_files is None or self._cached_files[0] != delta:
-            # Tasks are kept to count partitions, and partitions are counted only if there are few files.
+            # Tasks are kept to count partitions. Partitions are counted only if there are few files.
             keeps_tasks = counts_partitions(delta.files)
             files = [
                 File(str(task.file().location()), int(task.file().recordCount()), task if keeps_tasks else None)
@@ -166,7 +166,7 @@ class SnapshotReader:
         parents = [delta.after for delta in deltas]
         predecessors = [*(older.snapshot for older in deltas[1:]), span.after]
         gaps = offsets.overwrite_policy(self.read) == "skip" and parents != predecessors
-        if span.whole and span.state is None and deltas and not gaps:  # one scan reads all deltas
+        if span.has_whole_units and span.state is None and deltas and not gaps:  # one scan reads all deltas
             return [(offsets.combined(deltas, span.after), 0, None)]
         if span.state is not None:
             deltas.append(offsets.state_delta(table, self.read, span.state))
@@ -206,7 +206,7 @@ class SnapshotReader:
         history = History(table, table.snapshot(delta.snapshot))
         if delta.state:  # the manifests of the snapshot list all files of the state
             return overflow.without_order(condition, overflow.unordered_columns(table, islice(history, 1)))
-        # Of new snapshots, only the manifests that each of them added are read.
+        # For appends, only the manifests that each new snapshot added are read.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
         return overflow.without_order(condition, overflow.unordered_columns(table, new, added=True))
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from helios.errors import LedgerError
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import settle
+from helios.sources.iceberg.history import resolve_snapshots
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.sources.iceberg.spark.snapshot import source_table
 from helios.spark.checkpoint.files import StartEntry
@@ -17,14 +17,14 @@ from helios.spark.iceberg import tables
 
 
 def declared(source: IcebergSource) -> str:
-    """The text of the declared start; it also says if row-level changes are followed."""
+    """The declared start as text, which also says if row-level changes are followed."""
     start = source.start if source.start is not None else "current"
     text = str(source.at) if source.at is not None else f"start={start!r}"
     return f"{text}, by its changes" if source.changed is not None else text
 
 
 def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
-    """Raises `LedgerError` if the table is not the one with which the pipeline started."""
+    """Raises `LedgerError` if the table is not the table with which the pipeline started."""
     if entry["uuid"] != read.uuid:
         raise LedgerError(
             f"{read.name} was replaced by another table since the pipeline's first start.",
@@ -44,7 +44,7 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
     assert isinstance(source, IcebergSource)
     assert read.table is not None
     if source.at is not None or isinstance(source.start, int):
-        resolved = settle(source, read.table.catalog.load(read.table.within))
+        resolved = resolve_snapshots(source, read.table.catalog.load(read.table.within))
         read = replace(read, branch=resolved.branch)
         if source.at is not None:
             return read, IcebergOffset(snapshot=resolved.state, files=0, state=True)

@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""Reads rows in memory with Spark."""

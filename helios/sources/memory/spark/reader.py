@@ -29,7 +29,7 @@ class MemoryReader(SpanSource):
         return self.read_plan.source
 
     def _rows(self) -> Sequence[tuple[object, ...]]:
-        """The rows, each with its values in the order of the declared columns, not in that of the mappings' keys.
+        """The rows, each with its values in the order of the declared columns instead of the mappings' keys.
 
         Raises:
             InputError: The rows have a key that the declared schema lacks.
@@ -46,10 +46,10 @@ class MemoryReader(SpanSource):
                 f"{near_miss(unknown[0], names)}",
                 where=source.origin,
             )
-        # If mappings spell a key differently, each spelling has a place of its own in the rows.
-        spelled = [[i for i, key in enumerate(source.columns) if key.lower() == name.lower()] for name in names]
+        # If mappings spell a key differently, each spelling has its own place in the rows.
+        places_by_name = [[i for i, key in enumerate(source.columns) if key.lower() == name.lower()] for name in names]
         return [
-            tuple(next((row[i] for i in places if row[i] is not None), None) for places in spelled)
+            tuple(next((row[i] for i in places if row[i] is not None), None) for places in places_by_name)
             for row in source.rows
         ]
 
@@ -76,7 +76,7 @@ class MemoryReader(SpanSource):
 
 
 def _in_utc(value: object) -> object:
-    """A value in which times without a time zone, at any depth, are in UTC: PySpark would use the machine's zone."""
+    """A value in which times without a zone, at any depth, are in UTC, since PySpark would use the machine's zone."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):

@@ -15,7 +15,7 @@ from helios.catalog.operations import client
 from helios.plan import Context, compile_pipelines
 from helios.sources.iceberg.checks import CONTRADICTIONS, change_problems
 from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.iceberg.history import settle
+from helios.sources.iceberg.history import resolve_snapshots
 from helios.table.snapshots import Table
 from tests.unit.plan.conftest import SCHEMA
 
@@ -32,11 +32,11 @@ TOGETHER = [
     (FOLLOWED.between(1, 2), "follows the table without an end"),
     (FOLLOWED.changes_between(1, 2), "follows the table without an end"),
     (ORDERS.changes("id"), '.changes_between(a, b, keys="id")'),
-    (ORDERS.on_overwrite("skip"), "on_overwrite() applies to commits that are followed"),
+    (ORDERS.on_overwrite("skip"), "on_overwrite() applies to the commits of a followed table"),
     (FOLLOWED.changes("id").on_overwrite("skip"), "row by row"),
     (ORDERS.changes_between("main", "main", "id").on_overwrite("skip"), "row by row"),
-    (ORDERS.on_expired("rebootstrap"), "on_expired() applies to a table that is followed"),
-    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not show what was deleted"),
+    (ORDERS.on_expired("rebootstrap"), "on_expired() applies to a followed table"),
+    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not show which rows were deleted"),
 ]
 
 
@@ -201,7 +201,7 @@ def stamped(table: Table, *summaries: dict[str, str]) -> list[int]:
 
 
 def told(source: IcebergSource, table: Table) -> list[str]:
-    return [str(problem) for problem in change_problems(source, table, settle(source, table))]
+    return [str(problem) for problem in change_problems(source, table, resolve_snapshots(source, table))]
 
 
 EQUALITY = {"total-equality-deletes": "4"}
@@ -252,7 +252,7 @@ def test_a_state_is_read_anew_where_that_does_no_harm(planned: Any, problems: An
         assert planned(source >> sink).reads[0].source.expired == "rebootstrap"
     for sink, mode in ((SINK, "append"), (Iceberg.sink("a.orders").delete("id"), "delete by id")):
         (problem,) = problems(source >> sink)
-        assert f"{mode} would write rows again" in problem
+        assert f"{mode} would write delivered rows a second time" in problem
         assert "local.a.orders, of format v2, has no row lineage" in problem
     assert planned(Iceberg.source("a.v3").incremental().on_expired("rebootstrap") >> SINK)
 

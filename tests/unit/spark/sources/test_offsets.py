@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, between
+from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, range_between
 from helios.sources.iceberg.spark.offsets import SnapshotDelta, advance, lag
 from helios.table.positions import Lag
 
@@ -31,7 +31,7 @@ def history(sizes: list[list[int]], *, state: bool) -> list[SnapshotDelta]:
             files=len(rows),
             rows=sum(rows),
             bytes=None,
-            at=number,
+            commit_time=number,
         )
         for number, rows in enumerate(sizes)
     ]
@@ -81,7 +81,7 @@ def test_every_file_is_read_once(
         assert IcebergOffset.parse(end.as_json()) == end
         if end == place:
             break
-        batch = files(units, between(place, end))
+        batch = files(units, range_between(place, end))
         assert max_files is None or len(batch) <= max_files
         assert max_rows is None or len(batch) == 1 or sum(sizes[s - 1][f] for s, f in batch) <= max_rows
         read += batch
@@ -116,17 +116,19 @@ def test_every_file_is_read_once(
     ],
 )
 def test_what_lies_between_two_places(before: IcebergOffset, end: IcebergOffset, span: SnapshotRange) -> None:
-    assert between(before, end) == span
+    assert range_between(before, end) == span
 
 
 def test_a_state_that_is_read_anew_replaces_what_lay_between() -> None:
     whole = IcebergOffset(snapshot=9, state=True, since=40, rows=90)
-    assert between(IcebergOffset(snapshot=3, rows=40), whole) == SnapshotRange(state=9, after=9, to=9, since=40)
+    assert range_between(IcebergOffset(snapshot=3, rows=40), whole) == SnapshotRange(state=9, after=9, to=9, since=40)
     part = IcebergOffset(snapshot=9, files=2, state=True, since=40)
-    assert between(IcebergOffset(snapshot=3, rows=40), part) == SnapshotRange(state=9, after=9, to=9, taken=2, since=40)
-    assert between(part, whole) == SnapshotRange(state=9, after=9, to=9, skipped=2, since=40)
-    assert between(whole, IcebergOffset(snapshot=10)) == SnapshotRange(after=9, to=10)
-    assert between(IcebergOffset(snapshot=1, files=3, state=True), part).skipped == 0
+    assert range_between(IcebergOffset(snapshot=3, rows=40), part) == SnapshotRange(
+        state=9, after=9, to=9, taken=2, since=40
+    )
+    assert range_between(part, whole) == SnapshotRange(state=9, after=9, to=9, skipped=2, since=40)
+    assert range_between(whole, IcebergOffset(snapshot=10)) == SnapshotRange(after=9, to=10)
+    assert range_between(IcebergOffset(snapshot=1, files=3, state=True), part).skipped == 0
 
 
 def test_the_lag_counts_what_has_files() -> None:
