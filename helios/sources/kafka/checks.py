@@ -16,15 +16,16 @@ from helios.sources.kafka.declare import KafkaSource
 def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosError]:
     """The problems of a Kafka source; `schema` is None if its columns are not known yet."""
     columns = column_problems(source, schema.names) if schema is not None else []
-    return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
+    connection = connection_problems(source, source.label())
+    return [*connection, *_registry_problems(source), *columns, *_offset_problems(source)]
 
 
 def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
     """The problems of the connection of a source or a sink to its cluster; messages call it `label`."""
-    return [*_brokers(source, label), *_files(source)]
+    return [*_broker_problems(source, label), *_file_problems(source)]
 
 
-def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
+def _broker_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
     """The problem of missing brokers, or of a password that would be sent without encryption."""
     if not source.brokers:
         return [
@@ -50,7 +51,7 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
     ]
 
 
-def _registry(source: KafkaSource) -> list[HeliosError]:
+def _registry_problems(source: KafkaSource) -> list[HeliosError]:
     """The problem of a registry that is queried over plain HTTP on another machine."""
     registry = source.values.registry
     if registry is None or registry.allow_http or not registry.url.startswith("http://"):
@@ -61,7 +62,7 @@ def _registry(source: KafkaSource) -> list[HeliosError]:
         DeclarationError(
             f"registry={registry.url!r} goes to another machine unencrypted.",
             where=source.origin,
-            fix="use https://, or write allow_http=True beside it if the network in between is yours.",
+            fix="use https://, or add allow_http=True if you trust the network.",
         )
     ]
 
@@ -72,12 +73,12 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
     duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)
     if duplicate is None:
         return []
-    metadata = next((field for column, field in source.carried if column.lower() == duplicate.lower()), None)
+    metadata = next((field for column, field in source.metadata_pairs if column.lower() == duplicate.lower()), None)
     fix = f'write .metadata(kafka_{metadata}="{metadata}").' if metadata is not None else "name each column once."
     return [DeclarationError(f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=fix)]
 
 
-def _files(source: KafkaConnection) -> list[HeliosError]:
+def _file_problems(source: KafkaConnection) -> list[HeliosError]:
     tls = source.encryption
     files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key} if tls is not None else {}
     return [
@@ -87,7 +88,7 @@ def _files(source: KafkaConnection) -> list[HeliosError]:
     ]
 
 
-def _offsets(source: KafkaSource) -> list[HeliosError]:
+def _offset_problems(source: KafkaSource) -> list[HeliosError]:
     """The problem of start offsets for a topic that the source does not read."""
     if not isinstance(source.first, tuple):
         return []
