@@ -142,7 +142,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (SINK.sort_by, "at least one column"),
         (lambda: SINK.sort_by(""), "sort_by takes text"),
         (lambda: SINK.distribution("hashed"), "Did you mean 'hash'"),
-        (lambda: SINK.branch("main"), "'main' is not a branch beside main"),
+        (lambda: SINK.branch("main"), "'main' cannot name a branch"),
         (lambda: SINK.branch("a/b"), "not a branch"),
         (lambda: SINK.branch(".."), "not a branch"),
         (lambda: SINK.branch("123"), "are not digits alone"),
