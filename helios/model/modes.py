@@ -26,7 +26,7 @@ class ModeTraits(NamedTuple):
         routable: Whether `.route` can name the table.
         columnar: Whether the columnar engine supports this mode.
         only_adds: Whether a batch only adds rows, whatever the target contains.
-        format: The format version of a table that the mode creates.
+        table_format: The format version of a table that the mode creates.
     """
 
     reruns: bool = True
@@ -38,7 +38,7 @@ class ModeTraits(NamedTuple):
     partitioned: bool = False
     routable: bool = True
     columnar: bool = False
-    format: int = 2
+    table_format: int = 2
     only_adds: bool = False
 
 
@@ -230,8 +230,8 @@ MODES: Mapping[type[Mode], ModeTraits] = {
     Overwrite: ModeTraits(erases=True, idempotent=True, clears=True),
     OverwritePartitions: ModeTraits(erases=True, idempotent=True, partitioned=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
-    Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, format=3),
+    Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, table_format=3),
     Delete: ModeTraits(stores=False, keyed=True),
     MergeSql: ModeTraits(stores=False, routable=False),
-    Groups: ModeTraits(idempotent=True, format=3),
+    Groups: ModeTraits(idempotent=True, table_format=3),
 }

@@ -304,7 +304,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         if self.format is not None:
             return self.format
         value = dict(self.properties).get(FORMAT_PROPERTY, "")
-        return int(value) if value in ("2", "3") else self.mode.traits.format
+        return int(value) if value in ("2", "3") else self.mode.traits.table_format
 
     @property
     def max_rows(self) -> int | None:

@@ -55,7 +55,7 @@ class Log:
 class TopicsPosition(SourcePosition):
     """How far topics are read, by their names."""
 
-    only_followed: ClassVar[bool] = False  # a source that is read once also has an end position
+    only_followed: ClassVar[bool] = False  # a source that is read once has a position, too
 
     topics: Mapping[str, TopicOffsets]
 
@@ -135,13 +135,13 @@ def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
         >>> ranges(TopicsPosition({"t": TopicOffsets("a", (5,))}), TopicsPosition({"t": TopicOffsets("a", (7, 3))}))
         [Range(topic='t', partition=0, start=5, end=7), Range(topic='t', partition=1, start=0, end=3)]
     """
-    parts: list[Range] = []
+    found: list[Range] = []
     for name, topic in sorted(end.topics.items()):
         last_end = start.topics[name].offsets if name in start.topics else ()
         begin = topic.batch_start or last_end
         for partition, offset in enumerate(topic.offsets):
-            parts.append(Range(name, partition, begin[partition] if partition < len(begin) else 0, offset))
-    return [part for part in parts if len(part) > 0]
+            found.append(Range(name, partition, begin[partition] if partition < len(begin) else 0, offset))
+    return [part for part in found if len(part) > 0]
 
 
 def empty_ranges(position: TopicsPosition) -> list[Range]:
@@ -179,10 +179,10 @@ def verify(
                 f"{topic.id} was read up to {_listed(topic.offsets)}.",
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
             )
-    parts = list(wanted)
+    to_read = list(wanted)
     if not skips_deleted:
-        _refuse_deleted(parts, logs)
-    _refuse_truncated(parts, logs)
+        _refuse_deleted(to_read, logs)
+    _refuse_truncated(to_read, logs)
 
 
 def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
@@ -204,7 +204,7 @@ def _refuse_truncated(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if short is not None:
         raise RecordsLost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
-            f"and ended at {short.end} before: the log was truncated, as by an unclean leader election.",
+            f"and ended at {short.end} before: its log was truncated, as by an unclean leader election.",
             fix="find out which records were written twice or lost, then refill the target with `helios run "
             "--full-refresh`, or run under a new name.",
         )

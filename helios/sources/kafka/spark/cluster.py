@@ -115,11 +115,11 @@ class Cluster:
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
         """The current logs of the topics that exist."""
         described = {name: description for name in names if (description := self._described(name)) is not None}
-        parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
+        partitions = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
         # The latest offsets come first: `earliest` then shows records that are deleted between the two requests.
-        latest = self.offsets(dict.fromkeys(parts, spec.latest()))
-        earliest = self.offsets(dict.fromkeys(parts, spec.earliest()))
+        latest = self.offsets(dict.fromkeys(partitions, spec.latest()))
+        earliest = self.offsets(dict.fromkeys(partitions, spec.earliest()))
         return {
             name: Log(
                 id,
@@ -168,13 +168,13 @@ class Cluster:
         level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self._source.isolation_level.upper())
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         specs: JavaMap[JavaTopicPartition, JavaObject] = jvm.java.util.HashMap()
-        parts = {part: _partition(*part) for part in wanted}
-        for part, spec in wanted.items():
-            specs.put(parts[part], spec)
+        partitions = {key: _partition(*key) for key in wanted}
+        for key, spec in wanted.items():
+            specs.put(partitions[key], spec)
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
             answer: JavaListOffsets = admin.listOffsets(specs, options)
-            return {part: int(answer.partitionResult(partition).get().offset()) for part, partition in parts.items()}
+            return {key: int(answer.partitionResult(value).get().offset()) for key, value in partitions.items()}
 
         return self._request(ask) if wanted else {}
 
@@ -183,9 +183,9 @@ class Cluster:
 
         A partition without such a record has the offset of its end.
         """
-        parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
+        partitions = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
+        offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in partitions})
         return {
             name: tuple(
                 offsets[name, number] if offsets[name, number] >= 0 else logs[name].latest[number]

@@ -154,6 +154,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     reasons = F.concat_ws(", ", *misfits)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
     first_missing = F.coalesce(*missing, F.lit(None).cast("string"))
+    # For a bad value, `json` is "!" and the reason.
     why = (
         F.when(F.col("value").isNull(), no_value)
         .when(~has_header, F.lit("the value does not begin with the byte 0 and the id of a schema"))
