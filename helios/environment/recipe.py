@@ -1,9 +1,9 @@
 """A recipe: the recorded class path and options that start a local JVM of Spark without Spark's scripts.
 
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
-class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
-The recipe is created together with the archive of the JVM's classes (`class_archive`). The recipe is valid as long
-as Spark's folder has the same files, and all jars of the class path exist.
+class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records
+options and class path. It is created together with the archive of the JVM's classes (`class_archive`), and is valid as
+long as Spark's folder has the same files and all jars of the class path exist.
 
 Some jars are copied without some of their entries. Signatures are left out, because the JVM does not archive the
 classes of signed jars. The session extension of Spark ML is left out, because it registers functions in every session,

@@ -110,7 +110,7 @@ class Source(Flow):
         kind: The kind of the source, as plans and commit summaries name it.
         comparable: Whether equal declarations read equal rows; rows in memory may differ.
         names_tables: Whether the rows may be changes of several tables; each row then names its table.
-        commits_in_positions: Whether a row's position begins with the number of the row's commit; 0 is an unknown one.
+        commits_in_positions: Whether a row's position begins with the number of the row's commit (0 if unknown).
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: The approximate limit of rows in a batch.
         max_files: The limit of files in a batch.

@@ -1,4 +1,4 @@
-"""The maintenance of a table that `.maintain(...)` of a sink declares."""
+"""The maintenance that `.maintain(...)` of a sink declares for the sink's table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ RESERVED_PROPERTIES = {
     "auto.offset.reset": "write .start(...)",
     "group.id": "leave it out: offsets are kept in the checkpoint and in the target, not by the broker",
     "enable.auto.commit": "leave it out: offsets are kept in the checkpoint and in the target, not by the broker",
-    "allow.auto.create.topics": "leave it out: a topic that is not there is an error",
+    "allow.auto.create.topics": "leave it out: a missing topic is an error",
     "key.deserializer": "write .metadata(...)",
     "value.deserializer": "write .value(...)",
     "acks": "leave it out: a write succeeds only when all replicas in sync have the record",

@@ -227,8 +227,8 @@ class Webhook:
             schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
                 the body is one column, `body`, of JSON text.
             extra: The policy for fields that the schema does not have: "fail" refuses the delivery with 422; "ignore"
-                leaves them out; "add" adds them as string columns, with values that are not strings as JSON, since a
-                later delivery may have another type.
+                leaves them out; "add" adds them as string columns, since a later delivery may have another type; values
+                that are not strings become JSON text.
 
         Raises:
             DeclarationError: The path is not the path of a URL, or `extra` is passed without a schema.

@@ -185,7 +185,7 @@ def _time(value: Any, kind: SparkType) -> bool:
 
 
 def _instant(text: str) -> datetime:
-    """Parses a time. Also in UTC, it must lie in the years 1 to 9999, the range of Python's readers of tables."""
+    """Parses a time in the years 1 to 9999, also in UTC: the range of Python's readers of tables."""
     instant = datetime.fromisoformat(text)
     return instant.astimezone(UTC) if instant.tzinfo is not None else instant
 

@@ -185,8 +185,8 @@ def visible(df: DataFrame) -> DataFrame:
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
-"""The type of a change's order: the last snapshot before the change (`epoch`), then its position in the database's log,
-then its position in Kafka. If partitions were added to the topic, `time` orders a snapshot among their changes."""
+"""The type of a change's order: the last snapshot before the change (`epoch`), then the change's position in the
+database's log, then in Kafka. If partitions were added to the topic, `time` orders a snapshot among their changes."""
 
 
 def _log_position() -> Column:

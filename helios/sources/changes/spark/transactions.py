@@ -19,8 +19,8 @@ from helios.sources.kafka.topics import Log, Range, TopicsPosition, advance, ran
 
 QUIET_SECONDS = 1.0
 """The seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
-transaction for its `poll.interval.ms`, half a second by default. Meanwhile, records of other partitions may overtake
-it."""
+transaction for its `poll.interval.ms`, half a second by default. Records of other partitions may overtake that
+end."""
 
 Partition = tuple[str, int]
 
