@@ -17,7 +17,7 @@ public class LocalFiles extends LocalFileSystem {
   public static class Raw extends RawLocalFileSystem {
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
-      if (permission.getStickyBit()) { // Java does not support it
+      if (permission.getStickyBit()) { // Java cannot set the sticky bit
         super.setPermission(path, permission);
         return;
       }

@@ -1,9 +1,8 @@
 """An archive of the JVM's classes that makes Spark start in two thirds of the time.
 
 Until a run makes its first commit, Java loads and verifies some 20,000 classes. It can store these classes in a file,
-and later starts map the file into memory (dynamic application class-data sharing, JEP 350). Small pipelines, which
-run once for this, create the archive beside the jars. A JVM that cannot use the archive loads its classes as usual,
-without a message.
+and later starts map the file into memory (dynamic application class-data sharing, JEP 350). Small pipelines run once to
+create the archive beside the jars. A JVM that cannot use the archive loads its classes as usual, without a message.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def path(java: Java, spark_version: str) -> Path:
 
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
-    """The class path and JVM options for the archive; None if they are not stored, or if Spark's jars have changed."""
+    """The class path and JVM options for the archive; None if none are stored, or if Spark's jars have changed."""
     return recipes.load(_recipe_file(path(java, spark_version)))
 
 
@@ -85,7 +84,7 @@ def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lam
 
 
 def _train(archive: Path, java: Java) -> None:
-    """Creates the recipe, and then the archive: by a process that runs small pipelines and archives the classes."""
+    """Creates the recipe, then the archive: a process runs small pipelines, and archives the classes that they load."""
     version, _ = jars.installed_spark()
     recipes.make(_recipe_file(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
@@ -100,7 +99,7 @@ def _train(archive: Path, java: Java) -> None:
 
 
 def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
-    """Runs a command. After an interrupt or the time limit, its JVM is killed too, or else it would continue to write.
+    """Runs a command. After an interrupt or the time limit, its JVM is killed too, which would otherwise go on writing.
 
     Raises:
         OSError: The command does not start.

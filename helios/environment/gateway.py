@@ -34,15 +34,15 @@ SUBMIT_SETTINGS = (
 
 READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS", "SPARK_PUBLIC_DNS", "SPARK_USER")
 READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Beginnings of environment variables that a recipe cannot apply, except those of `READ_BY_THE_JVM`."""
+"""Prefixes of environment variables that a recipe cannot apply; the variables of `READ_BY_THE_JVM` are no obstacle."""
 LONGEST_ARGUMENT = 120_000
-"""The largest size of the class path: it is one argument, and Linux takes no argument of more than 128 KiB."""
+"""The largest class path: it is one argument, and Linux takes no argument of more than 128 KiB."""
 IGNORING_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
 """The beginning of a command that makes the JVM ignore Ctrl-C and SIGTERM.
 
-A terminal, Airflow or systemd send these signals to all processes. Only this process handles them: it stops its run in
-an orderly way, and then the JVM ends too. `preexec_fn` cannot be used instead, because Python code between fork and
-exec may hang while other threads import modules.
+A terminal, Airflow or systemd send these signals to all processes. Only this Python process handles them: it stops the
+run in an orderly way, and then the JVM ends too. `preexec_fn` is no alternative: Python code between fork and exec may
+hang while other threads import modules.
 """
 _POLL_SECONDS = 0.01
 
@@ -134,7 +134,7 @@ def by_recipe(
 
 
 def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> StartingJvm:
-    """Starts a JVM with Spark's scripts, like pyspark. But pyspark would not make the JVM ignore SIGTERM.
+    """Starts a JVM with Spark's scripts, as pyspark does; pyspark, however, would not make the JVM ignore SIGTERM.
 
     Args:
         home: The folder of the installed Spark; the variable `SPARK_HOME` overrides it.

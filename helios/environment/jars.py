@@ -129,7 +129,7 @@ def ensure(
 def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """Like `ensure`, but for the jars of given coordinates, and in a given folder."""
+    """Like `ensure`, but for given coordinates and a given folder."""
     missing = missing_jars(wanted, folder)
     if missing:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE_VALUES:
@@ -206,7 +206,7 @@ def _remove_working_folders(folder: Path) -> None:
 
 
 def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls. Returns the likely cause if jars are missing afterwards."""
+    """Runs Ivy until it ends or stalls. Returns the likely cause, in case jars are missing afterwards."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -307,7 +307,7 @@ def _missing_jars_problem(
     missing: Sequence[str],
     folder: Path,
     cause: str,
-    fix: str = f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",
+    fix: str = f"run `{COMMAND}` on a machine with network, and copy the folder that it fills to this machine.",
 ) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Missing jar{'s' if len(missing) > 1 else ''} {', '.join(missing)}: not in the cache {folder}, and {cause}.",

@@ -46,7 +46,7 @@ class Java:
         path: The program `java`.
         version: The feature version: 8, 11, 17, 21, ...
         home: The folder of this Java, for JAVA_HOME.
-        notice: A note that this Java is used instead of that of JAVA_HOME or PATH, which does not fit; else None.
+        notice: A note that the Java of JAVA_HOME or PATH does not fit, so that this one is used; otherwise None.
     """
 
     path: Path
@@ -179,7 +179,7 @@ def _from_release(release: str, program: Path, home: Path) -> Java | None:
 
 
 def _from_run(program: Path, home: Path) -> Java | None:
-    """The Java with the version that it prints. It also prints its home, which is not known if `java` is a script."""
+    """The Java with the version and the home that `java` prints. The path of a script does not tell them."""
     try:
         completed = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],

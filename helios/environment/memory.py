@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEAP_DIVISOR = 4
-"""The heap is the memory divided by this number, like the JVM's own default. Spark's default is always 1 GB."""
+"""The heap is the memory divided by this number, as in the JVM's own default. Spark's default is always 1 GB."""
 MIN_HEAP, MAX_HEAP = 1 << 30, 16 << 30
 HEAP_IF_UNKNOWN = 2 << 30
 
@@ -22,7 +22,7 @@ class Heap:
     """The heap of a driver on a local master."""
 
     bytes: int
-    why: str
+    reason: str
 
     @property
     def conf(self) -> str:
@@ -39,7 +39,7 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
 
     Examples:
         >>> local_heap(16 << 30, None)
-        Heap(bytes=4294967296, why='a quarter of the 16 GB of this machine')
+        Heap(bytes=4294967296, reason='a quarter of the 16 GB of this machine')
         >>> local_heap(64 << 30, 6 << 30).conf
         '1536m'
         >>> local_heap(2 << 30, None).conf, local_heap(256 << 30, None).conf
@@ -75,7 +75,7 @@ def driver_memory_text(master: str, conf: Mapping[str, str]) -> str:
     if not master.startswith("local"):
         return "driver memory 1g (Spark's default on a cluster)"
     heap = driver_heap()
-    return f"driver memory {heap.bytes / (1 << 30):.3g} GB ({heap.why})"
+    return f"driver memory {heap.bytes / (1 << 30):.3g} GB ({heap.reason})"
 
 
 def _physical() -> int | None:

@@ -1,9 +1,9 @@
 """A recipe: the recorded class path and options that start a local JVM of Spark without Spark's scripts.
 
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
-class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
-The recipe is created together with the archive of the JVM's classes (`class_archive`). It is valid as long as the
-folder has the same files, and all jars of the class path exist.
+class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records
+options and class path. It is created together with the archive of the JVM's classes (`class_archive`), and is valid as
+long as Spark's folder has the same files and all jars of the class path exist.
 
 Some jars are copied without some of their entries. Signatures are left out, because the JVM does not archive the
 classes of signed jars. The session extension of Spark ML is left out, because it registers functions in every session,
@@ -46,7 +46,7 @@ class Recipe:
 
     Attributes:
         folder: The folder of Spark's jars.
-        files: The folder's files when the recipe was made, as `name size mtime`.
+        files: The files in the folder when the recipe was made, as `name size mtime`.
         options: The JVM options that Spark's launcher uses.
         class_path: All jars. Their order is part of the class archive.
     """

@@ -34,7 +34,7 @@ def text_pairs(properties: Mapping[str, str], call: str) -> tuple[tuple[str, str
 
 
 def check_mapping(value: object, call: str, example: str) -> None:
-    """Refuses an argument that is not a mapping. `example` is a mapping that the call takes, as Python text."""
+    """Refuses an argument that is not a mapping. `example` is a valid mapping, as Python text."""
     if not isinstance(value, Mapping):
         raise DeclarationError(
             f"{call} takes a mapping, not {shown(value)}.", where=caller(), fix=f"write {call}({example})."
@@ -63,7 +63,7 @@ def metadata_columns(
         known: The metadata fields of the source.
 
     Raises:
-        DeclarationError: An unknown field, or no field.
+        DeclarationError: A field is unknown, or there is none.
 
     Examples:
         >>> metadata_columns(["_file", "_modified"], {"arrived_at": "_arrived"}, ["_file", "_modified", "_arrived"])
@@ -102,7 +102,7 @@ def secret(value: str | Secret, call: str) -> Secret:
 
 
 def shown(value: object) -> str:
-    """Returns a value as messages show it: of a PySpark Column only the type, since its text needs a running Spark."""
+    """Returns a value as messages show it. A PySpark Column is shown by its type: its text needs a running Spark."""
     return "a Column of PySpark" if _is_pyspark_column(value) else repr(value)
 
 

@@ -96,5 +96,5 @@ class DataFiles:
 
     @property
     def bytes_per_file(self) -> int | None:
-        """The declared target file size; None if none is declared, so that an existing table keeps its own."""
+        """The declared target file size; None without one: an existing table then keeps its own."""
         return self.file_size or (self.profile.file_size if self.profile else None)

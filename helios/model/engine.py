@@ -1,4 +1,4 @@
-"""Connects declared values to the planner and the runs, which this package must not import."""
+"""Connects declared values to the planner and the runs. `helios.model` must import neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """The planner and the runs, as declared values call them. `helios/__init__.py` provides the implementation.
 
-    The arguments of `run` are those of `Pipeline.run`. `schema` returns None if the columns are known only at run.
+    The arguments of `run` are those of `Pipeline.run`. `schema` returns None if only a run knows the columns.
     `frame` returns the columns of a pandas, Polars or Arrow frame as Spark SQL DDL, and its rows.
     """
 

@@ -1,7 +1,7 @@
 """Expressions as values: Python operators over columns, which print as Spark SQL.
 
-Every argument that takes SQL text also takes an `Expression`, and stores its text: plans, checks and checkpoints have
-only text. The nodes are sqlglot's, which is imported at the first use (0.3 s).
+Every argument that takes SQL text also takes an `Expression`, of which it stores the text: plans, checks and
+checkpoints have only text. The nodes are sqlglot's, which is imported at the first use (0.3 s).
 """
 
 from __future__ import annotations

@@ -91,14 +91,14 @@ class Flow(NotebookView, LikeDataFrame, Node):
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
     def schema(self) -> Schema | None:
-        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None if they are known only at run.
+        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None if only a run knows them.
 
         Reads catalogs through PyIceberg, without a JVM.
         """
         return engine().schema(self)
 
     def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
-        """Reads the first `n` rows as a batch. Starts Spark, or uses the given session."""
+        """Reads the first `n` rows as a batch; starts Spark, or uses the session that is passed."""
         return engine().preview(self, n, spark)
 
 
@@ -108,12 +108,12 @@ class Source(Flow):
 
     Attributes:
         kind: The kind of the source, as plans and commit summaries name it.
-        comparable: Whether two equal declarations read the same rows; rows in memory may differ.
-        names_tables: Whether its rows may be changes of several tables; each row then has the name of its table.
-        commits_in_positions: Whether a row's position begins with the number of its commit, 0 if that is unknown.
+        comparable: Whether equal declarations read equal rows; rows in memory may differ.
+        names_tables: Whether the rows may be changes of several tables; each row then names its table.
+        commits_in_positions: Whether a row's position begins with the number of the row's commit (0 if unknown).
         poll: Seconds between checks for new data; None for a source that is read once.
-        max_rows: About how many rows a batch reads at most.
-        max_files: How many files a batch reads at most.
+        max_rows: The approximate limit of rows in a batch.
+        max_files: The limit of files in a batch.
         conditions: SQL conditions; only rows that meet all of them are read.
         declared_schema: Columns and types as Spark SQL DDL; None if the script declares none.
     """
@@ -155,7 +155,7 @@ class Source(Flow):
 
     @property
     def carries_order(self) -> bool:
-        """True if the rows are changes that carry their order and their deletes, so that an upsert declares neither."""
+        """True if rows are changes with their order and deletes, so that an upsert declares neither."""
         return False
 
     @property
@@ -175,11 +175,11 @@ class Source(Flow):
 
     @property
     def no_past(self) -> str | None:
-        """The reason why earlier states cannot be read, worded to follow the source's name; None if they can be."""
+        """Why earlier states cannot be read, as a text that follows the source's name; None if they can be read."""
         return "keeps no earlier states"
 
     def elsewhere(self, folder: str) -> Source | None:
-        """This source, but it reads the files of another folder once; None for a source that reads no files."""
+        """This source for the files of another folder, read once; None for a source that reads no files."""
         return None
 
     def overlaps(self, folder: str) -> bool:
@@ -188,10 +188,7 @@ class Source(Flow):
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
-        """The columns that are read from data files; empty for all.
-
-        If the rows cannot be read from data files, a text that says why.
-        """
+        """The columns that are read from data files, empty for all; or a text why the rows are not in data files."""
         return f"it reads {self.label()}, and neither an Iceberg table nor files"
 
     @property
@@ -206,7 +203,7 @@ class Source(Flow):
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that this source needs, in addition to those of its kind."""
+        """Components of `helios.environment.coordinates` that this source needs besides the components of its kind."""
         return ()
 
     @property
@@ -235,7 +232,7 @@ class Source(Flow):
         return ()
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
-        """Lines of the plan below the source's label. `format_version` is that of its table, if the table is known."""
+        """Lines of the plan below the source's label. `format_version` is that of the source's table, if known."""
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,7 +291,7 @@ class Pipeline(NotebookView, Node):
             was: The former name. The next run takes over the ledger record and the checkpoint of that name, once.
 
         Raises:
-            DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
+            DeclarationError: A name is empty, or has other characters than letters, digits, `_`, `-` and `.`.
         """
         for text, is_former in ((name, False), (was, True)):
             if text is not None and not is_pipeline_name(text, former=is_former):
@@ -310,7 +307,7 @@ class Pipeline(NotebookView, Node):
         return f"{self.stream.text()} >> {self.sink.label()}"
 
     def schema(self) -> Schema | None:
-        """The columns that reach the sink; None if they are known only at run."""
+        """The columns that reach the sink; None if only a run knows them."""
         return engine().schema(self.stream)
 
     def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
@@ -335,8 +332,8 @@ class Pipeline(NotebookView, Node):
         """Starts the pipeline and returns its handle: `.stop()`, `.await_termination()`, `.status()`, `.metrics()`.
 
         Args:
-            once: Process what is available now, then stop; otherwise follow the source.
-            spark: A session to use; it is cloned, never altered. By default a new one is created.
+            once: Process what is available now, then stop; by default follow the source.
+            spark: A session, which is cloned and never altered; by default a new one is created.
             again: Append the inputs of a batch pipeline even if they were appended before, which duplicates their rows.
             beside: Pipelines that may write rows of the same source, or the same keys, into the same table, as with
                 `helios run --beside`.

@@ -1,4 +1,4 @@
-"""Answers calls that users know from PySpark with the call to write in Helios."""
+"""Errors for calls that users know from PySpark; each names the call to write in Helios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
 
-STEPS: Mapping[str, str] = {
+STEP_CALLS: Mapping[str, str] = {
     "filter": '>> where("amount > 0")',
     "withColumn": '>> with_columns(total="price * qty")',
     "withColumns": '>> with_columns(total="price * qty")',
@@ -40,9 +40,9 @@ STEPS: Mapping[str, str] = {
     "collect": ".preview(20), or a Memory.sink",
     "toPandas": ".preview(20).to_pandas()",
 }
-"""Methods of a DataFrame, each with the text to write in Helios instead."""
+"""Methods of a DataFrame, each with what to write in Helios instead."""
 
-SINK: Mapping[str, str] = {
+SINK_CALLS: Mapping[str, str] = {
     "order_by": 'it as an argument: .upsert("id", order_by="updated_at")',
     "delete_when": """it as an argument: .upsert("id", delete_when="op = 'd'")""",
     "history": 'it as an argument: .upsert("id", order_by="updated_at", history=True)',
@@ -58,7 +58,7 @@ SINK: Mapping[str, str] = {
     "option": ".table_properties({...})",
     "tableProperty": ".table_properties({...})",
 }
-"""Calls of a DataFrameWriter, and arguments that users write as calls, each with the text to write instead."""
+"""Calls of a DataFrameWriter, and arguments that users write as calls, each with what to write instead."""
 
 
 class UnknownCall(DeclarationError, AttributeError):
@@ -71,7 +71,7 @@ class LikeDataFrame:
     if not TYPE_CHECKING:  # type checkers do not see it, so they report unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            _refuse(self, name, STEPS)
+            _refuse(self, name, STEP_CALLS)
 
 
 class LikeWriter:
@@ -80,7 +80,7 @@ class LikeWriter:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            _refuse(self, name, SINK)
+            _refuse(self, name, SINK_CALLS)
 
 
 def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:

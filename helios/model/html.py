@@ -67,7 +67,7 @@ class NotebookView:
 
 
 def _graph(flow: Flow) -> str:
-    """The boxes of a flow. A flow that a join or union reads follows its step in parentheses."""
+    """The boxes of a flow. After a join or union, the flow that the step reads follows in parentheses."""
     parts = [_box(flow.source.label(), ROUND)]
     for step in flow.steps:
         other = getattr(step, "other", None)
@@ -82,7 +82,7 @@ def _box(text: str, style: str) -> str:
 
 
 def _columns(flow: Flow) -> str:
-    """The columns of a flow, or why they are not known."""
+    """The columns of a flow, or the reason why they are unknown."""
     try:
         schema: Any = engine().schema(flow)
     except HeliosError as error:

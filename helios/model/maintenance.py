@@ -1,4 +1,4 @@
-"""The maintenance of a table that `.maintain(...)` of a sink declares."""
+"""The maintenance that `.maintain(...)` of a sink declares for the sink's table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Maintenance:
     """The maintenance of a table by its writer, between batches.
 
     Attributes:
-        compact: The size in bytes to which small files are rewritten; 0 for the table's target size, None for never.
+        compact: The bytes of files that compaction writes; 0 for the table's target size, None for no compaction.
         expire: The age in seconds at which snapshots expire; None for never.
         orphans: The age in seconds at which files that no snapshot names are deleted; None for never.
         readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
@@ -39,7 +39,7 @@ def maintenance(
     """Checks the arguments of `.maintain(...)`, and returns them as a `Maintenance`.
 
     Raises:
-        DeclarationError: No setting, or an invalid value.
+        DeclarationError: There is no setting, or a value is invalid.
 
     Examples:
         >>> maintenance(compact="128MB", expire="7d")

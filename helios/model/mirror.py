@@ -13,14 +13,14 @@ from helios.model.sink import Evolution, IcebergSink
 from helios.model.target import TargetKind
 from helios.model.values import Identifier, caller
 
-PARTS = ("prefix", "db", "schema", "table")
+NAME_FIELDS = ("prefix", "db", "schema", "table")
 """The fields of `names=`: the prefix of Debezium's topics, and the database, schema and name of the source table."""
 
 SchemaChange: TypeAlias = Literal["fail", "snapshot", "keep"]
 SCHEMA_CHANGES = ("fail", "snapshot", "keep")
 
 ANY_TABLE = "*"
-"""In the identifier of a mirror, this table name stands for every table of the namespace."""
+"""The table name in a mirror's identifier: it stands for every table of the namespace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class MirrorSink(IcebergSink):
     """The tables of a namespace, one for each table of a database. Made by `Iceberg.mirror`.
 
     Attributes:
-        names: The pattern of the tables' names, with the fields `{table}`, `{schema}`, `{db}` and `{prefix}`.
+        names: The pattern of the target tables' names, with the fields `{table}`, `{schema}`, `{db}` and `{prefix}`.
         atomic: Whether one commit of the catalog changes all tables of a batch.
         schema_change: The policy for changes of columns or names that the database's log does not fully describe:
             "fail", "snapshot" or "keep".
@@ -52,17 +52,17 @@ class MirrorSink(IcebergSink):
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
 
     def on_schema_change(self, choice: SchemaChange) -> Self:
-        """Sets the policy for changes of columns or names in the database that its log does not fully describe.
+        """Sets the policy for changes of columns or names that the database's log does not fully describe.
 
-        Such a change renames or drops a column, adds one with a default, rounds values by a new type, or renames a
-        table. The log has only the changed rows: it does not say how the other rows have changed.
+        Such a change renames or drops a column, adds a column with a default, rounds values to a new type, or renames
+        a table. The log has only the changed rows: it does not say how the other rows have changed.
 
         Args:
             choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on and
                 reports the change: unchanged rows keep their values, a dropped column is null in new and changed
-                rows, and a renamed table starts again under its new name, beside the table of the former name.
-                "snapshot" goes on in the same way, and the table waits for a snapshot by Debezium, which sends all its
-                rows: each run names the waiting tables and the signal to send.
+                rows, and a renamed table starts again under its new name, and the table of the former name stays.
+                "snapshot" goes on in the same way, and the table waits for a snapshot by Debezium with all rows of the
+                table: each run names the waiting tables and the signal to send.
 
         Raises:
             DeclarationError: The choice is not one of the three.
@@ -77,7 +77,7 @@ class MirrorSink(IcebergSink):
     # calls that need one schema or one key for all tables: they are refused
 
     def append(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Always raises `DeclarationError`, as all write modes do: each table is upserted by its own key."""
+        """Always raises `DeclarationError`, as all write modes here do: each table is upserted by its own key."""
         raise _own_key_error("append")
 
     def overwrite(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -142,7 +142,7 @@ class MirrorSink(IcebergSink):
 
 def _own_key_error(call: str) -> DeclarationError:
     return DeclarationError(
-        f"Iceberg.mirror() takes no .{call}(): each table is upserted by the key of its own records, in the order of "
+        f"Iceberg.mirror() takes no .{call}(): each table is upserted by the keys in its own records, in the order of "
         "the database's log.",
         where=caller(),
         fix="leave it out.",
@@ -162,10 +162,10 @@ def _single_table_error(call: str, instead: str = "") -> DeclarationError:
 
 
 def table_names(value: str) -> str:
-    """Returns the pattern of the tables' names unchanged, after a check.
+    """Returns the pattern of the target tables' names unchanged, after a check.
 
     Raises:
-        DeclarationError: The pattern has no `{table}`, or a field that is not in `PARTS`.
+        DeclarationError: The pattern has no `{table}`, or a field that is not in `NAME_FIELDS`.
 
     Examples:
         >>> table_names("{schema}_{table}")
@@ -184,6 +184,6 @@ def table_names(value: str) -> str:
     fields = {name for _, name, _, _ in parts if name is not None}
     unformatted = all(not (spec or conversion) for _, _, spec, conversion in parts)
     valid_literals = all(c.isalnum() or c in "_-" for literal, _, _, _ in parts for c in literal)
-    if "table" not in fields or not fields <= set(PARTS) or not unformatted or not valid_literals:
+    if "table" not in fields or not fields <= set(NAME_FIELDS) or not unformatted or not valid_literals:
         raise error
     return value

@@ -16,17 +16,17 @@ class ModeTraits(NamedTuple):
     """The properties of a write mode; `MODES` has those of every mode.
 
     Attributes:
-        reruns: Whether a batch pipeline writes identical inputs again when it is run again.
+        reruns: Whether a batch pipeline that is run again writes identical inputs again.
         stores: Whether the table stores the stream's columns.
-        erases: Whether the mode replaces rows of other writers. Its commit then fails if they have committed meanwhile.
+        erases: Whether the mode replaces rows of other writers. Its commit fails if another writer commits meanwhile.
         idempotent: Whether writing the same rows again changes nothing.
         keyed: Whether every row needs a key that is not null.
-        clears: Whether a routed table is emptied when no row is routed to it any more.
-        partitioned: Whether the target needs partitions.
+        clears: Whether a batch without rows for a routed table empties that table.
+        partitioned: Whether the target must be partitioned.
         routable: Whether `.route` can name the table.
-        columnar: Whether the columnar engine can write in this mode.
+        columnar: Whether the columnar engine supports this mode.
         only_adds: Whether a batch only adds rows, whatever the target contains.
-        format: The format version of a table that the mode creates.
+        table_format: The format version of a table that the mode creates.
     """
 
     reruns: bool = True
@@ -38,7 +38,7 @@ class ModeTraits(NamedTuple):
     partitioned: bool = False
     routable: bool = True
     columnar: bool = False
-    format: int = 2
+    table_format: int = 2
     only_adds: bool = False
 
 
@@ -58,7 +58,7 @@ class Mode:
 
     @property
     def upsert(self) -> Upsert | None:
-        """The mode itself if it is an upsert, with its own fields; None for all other modes."""
+        """The mode itself if it is an upsert; None for all other modes."""
         return None
 
     @property
@@ -73,7 +73,7 @@ class Mode:
 
     @property
     def condition(self) -> str | None:
-        """SQL condition of the rows that are replaced, which every row of a batch meets; None without a condition."""
+        """SQL condition of the replaced rows, which all rows of a batch must meet, too; None without a condition."""
         return None
 
     @property
@@ -137,14 +137,14 @@ class OverwritePartitions(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
-    """Keeps the newest row per key, or all its versions.
+    """Keeps the newest row of each key, or all versions of it.
 
     Attributes:
         keys: The key columns; empty if the records carry their own key.
         order_by: SQL expression whose largest value marks the newest row; without it, rows of a later batch win.
         delete_when: SQL condition of rows that delete their key.
         tombstones: How many seconds a delete is remembered.
-        history: Whether all versions of a row are kept, with `valid_from` and `valid_to`.
+        history: Whether all versions of a key's row are kept, with `valid_from` and `valid_to`.
         stores_order: Whether the columns of `order_by` are stored in the table.
     """
 
@@ -230,8 +230,8 @@ MODES: Mapping[type[Mode], ModeTraits] = {
     Overwrite: ModeTraits(erases=True, idempotent=True, clears=True),
     OverwritePartitions: ModeTraits(erases=True, idempotent=True, partitioned=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
-    Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, format=3),
+    Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, table_format=3),
     Delete: ModeTraits(stores=False, keyed=True),
     MergeSql: ModeTraits(stores=False, routable=False),
-    Groups: ModeTraits(idempotent=True, format=3),
+    Groups: ModeTraits(idempotent=True, table_format=3),
 }

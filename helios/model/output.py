@@ -17,15 +17,15 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Sink):
-    """A sink without a record of its batches: it does not know whether a repeated batch was delivered already.
+    """A sink without a record of its batches: it cannot tell whether a repeated batch was already delivered.
 
     Attributes:
-        lasting: Whether its rows outlive the process. If they do, the pipeline's progress is kept too.
+        lasting: Whether the rows outlive the process. If they do, the pipeline's progress is kept, too.
         writer: The class that delivers its rows on Spark, as "module:Class", like `OutputWriter`.
         why: Why a row may be delivered more than once.
         mode: The write mode: every row is appended.
-        evolution: How the columns of its rows may change; by default like those of a table.
-        retrying: How long the run waits for an unreachable service.
+        evolution: How the columns of the rows may change; by default as in a table.
+        retrying: The retry policy: how long a run waits for an unreachable service.
     """
 
     lasting: ClassVar[bool] = False
@@ -96,7 +96,7 @@ class Console:
         """Prints the rows of each batch.
 
         Args:
-            rows: How many rows of a batch are printed at most. The number of the other rows is printed below them.
+            rows: The most rows of a batch that are printed. Below them, the number of the other rows is printed.
 
         Raises:
             DeclarationError: `rows` is not a positive whole number.
@@ -113,7 +113,7 @@ class MemoryRows:
     """The rows that pipelines have written under one name.
 
     Attributes:
-        batches: Rows by pipeline, then by the number of the batch. A repeated batch replaces its rows.
+        batches: Rows by pipeline, then by the number of the batch. A repeated batch replaces the rows of that number.
     """
 
     batches: dict[str, dict[int, list[dict[str, Any]]]] = field(default_factory=dict)

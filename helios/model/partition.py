@@ -38,7 +38,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """The field's name in the spec, as Iceberg's own builder names it."""
+        """The field's name in the spec, as Iceberg's own builder would set it."""
         suffix = {"identity": "", "truncate": "_trunc"}.get(self.transform, f"_{self.transform}")
         return f"{self.column}{suffix}"
 
@@ -106,16 +106,16 @@ def by_name(column: str) -> PartitionField:
 
 
 def _sized(transform: str, size: int, column: str) -> PartitionField:
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MOST_WIDTH:
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_WIDTH:
         raise DeclarationError(
-            f"{transform}({size!r}, {column!r}) needs a number from 1 to {MOST_WIDTH:,}, then a column.",
+            f"{transform}({size!r}, {column!r}) needs a number from 1 to {MAX_WIDTH:,}, then a column.",
             where=caller(),
             fix=f'write {transform}(16, "column").',
         )
     return PartitionField(transform, column, size)
 
 
-MOST_WIDTH = 2**31 - 1
-"""Iceberg keeps the number of buckets, and the width of a truncation, as an int."""
+MAX_WIDTH = 2**31 - 1
+"""The largest width: Iceberg stores the number of buckets, and the width of a truncation, as an int."""
 
 TRANSFORMS = {f.__name__: f for f in (identity, year, month, day, hour, bucket, truncate)}

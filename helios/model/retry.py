@@ -10,7 +10,7 @@ FIRST_OUTAGE_PAUSE = 0.5
 """Seconds before the first restart of a run whose catalog or storage is unreachable; later pauses double."""
 LONGEST_OUTAGE_PAUSE = 10.0
 LOOKUP_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0)
-"""Pauses in seconds. If the outcome of a commit is unknown, the table is loaded after each pause to find the commit."""
+"""Pauses in seconds. After a commit of unknown outcome, the table is loaded after each pause to find the commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,8 @@ class Retry:
     """The retry policy of a sink, for conflicts of commits and for unreachable services.
 
     Attributes:
-        retries: Tries after the first one when a commit conflicts.
-        backoff: Seconds before the second try; each later pause is twice as long.
+        retries: How often a commit is tried again after a conflict.
+        backoff: Seconds before the second try; each later pause is twice as long as the one before.
         outage: Seconds for which an unreachable catalog or storage is retried.
     """
 
@@ -28,18 +28,18 @@ class Retry:
     outage: float = 300.0
 
     def pause(self, number: int) -> float:
-        """The seconds before a retry; the first one has the number 1."""
+        """The seconds before a retry; the first retry has the number 1."""
         return self.backoff * 2.0 ** (number - 1)
 
 
 NEVER = Retry(retries=0)
 
 COMMIT_TRIES = 1 + Retry.retries
-"""Tries of a commit without Spark, whose conflicts are rare and need no pause."""
+"""Tries of a commit without Spark. Conflicts of such commits are rare, and need no pause."""
 
 
 class CommitRetries:
-    """The retries of a commit: one budget, which all loops that retry the commit share.
+    """The retries of a commit. All loops that retry the commit share them.
 
     Examples:
         >>> retries = CommitRetries(Retry(retries=2, backoff=0.001))
@@ -66,7 +66,7 @@ class CommitRetries:
 
 
 def outage_pause(number: int) -> float:
-    """The seconds before a restart during an outage; the first one has the number 1.
+    """The seconds before a restart during an outage; the first restart has the number 1.
 
     Examples:
         >>> [outage_pause(number) for number in (1, 2, 3, 4, 5, 6, 99)]

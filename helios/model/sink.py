@@ -114,14 +114,14 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             version: 2 or 3.
 
         Raises:
-            DeclarationError: Another version.
+            DeclarationError: The version is another one.
         """
         if isinstance(version, bool) or version not in (2, 3):
             raise DeclarationError(f"format_version({version!r}): new tables have version 2 or 3.", where=caller())
         return replace(self, format=version)
 
     def checkpoint(self, location: str) -> Self:
-        """Sets where the pipeline's progress is kept: a path or URI on a file system that Spark can write."""
+        """Sets where the pipeline's progress is kept: a path or URI on a file system to which Spark can write."""
         if not isinstance(location, str) or not location.strip():
             raise DeclarationError(
                 "checkpoint() needs a location.", where=caller(), fix='write checkpoint("/data/cp").'
@@ -132,8 +132,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """Sets how often the pipeline commits.
 
         Args:
-            rows: About how many rows a batch has at most. A batch reads whole files, so it may have more.
-            every: The time between batches; by default that of `.tune`, or else the smallest `poll` of the sources.
+            rows: The approximate limit of rows in a batch, since a batch reads whole files.
+            every: The time between batches; by default the time of `.tune`, or else the smallest `poll` of the sources.
         """
         if rows is None and every is None:
             raise DeclarationError(
@@ -154,7 +154,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """Adds entries to the snapshot summary of every commit: `{"team": "sales"}`.
 
         Raises:
-            DeclarationError: A key that Helios or Iceberg keeps for itself (`helios.*`, `total-records`, ...).
+            DeclarationError: A key is reserved for Helios, Iceberg or Spark (`helios.*`, `total-records`, ...).
         """
         pairs = text_pairs(properties, "snapshot_properties")
         for key, _ in pairs:
@@ -178,7 +178,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, evolution=replace(self.evolution, mode=one_of(mode, EVOLUTIONS, "evolve_schema")))
 
     def renames(self, names: Mapping[str, str]) -> Self:
-        """Renames columns of the table, once: `evolve_schema("full").renames({"old": "new"})`."""
+        """Renames columns of the table, each once: `evolve_schema("full").renames({"old": "new"})`."""
         check_mapping(names, "renames", '{"old": "new"}')
         pairs = tuple((text(old, "renames"), text(new, "renames")) for old, new in names.items())
         if not pairs:
@@ -204,15 +204,15 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """
         if not is_ref_name(text(name, "branch")) or name.startswith(RESERVED_PREFIX):
             raise DeclarationError(
-                f"{name!r} is not a branch beside main: names have no '/', '..' or control characters, are not digits "
-                f"alone, and do not begin with {RESERVED_PREFIX!r}.",
+                f"{name!r} cannot name a branch: such a name is not main or digits alone, has no '/', '..' or control "
+                f"characters, and does not begin with {RESERVED_PREFIX!r}.",
                 where=caller(),
                 fix='write branch("audit").',
             )
         return replace(self, branch_name=name)
 
     def audit(self, checks: Mapping[str, SqlText]) -> Self:
-        """Sets conditions on aggregates of a batch, which are checked before main gets the batch (write-audit-publish).
+        """Sets conditions on a batch's aggregates. Main gets the batch only if all hold (write-audit-publish).
 
         Args:
             checks: SQL conditions by name: `audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()`.
@@ -231,8 +231,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     def route(self, *, by: str) -> Self:
         """Writes one table per value of an expression, named `<table>_<value>`: `route(by="country")`.
 
-        Values are letters, digits and `_`. Rows with null or another value go to the quarantine, or stop the run if
-        there is none.
+        Values are letters, digits and `_`. Rows with null or any other value go to the quarantine; without a
+        quarantine they stop the run.
         """
         return replace(self, routing=text(by, "route"))
 
@@ -251,8 +251,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """Sets the retries before the run fails.
 
         Args:
-            retries: Tries after the first one when a commit conflicts.
-            backoff: Seconds before the second try; each later pause is twice as long.
+            retries: How often a commit is tried again after a conflict.
+            backoff: Seconds before the second try; each later pause is twice as long as the one before.
             outage: For how long an unreachable catalog or storage is retried: seconds, text or a timedelta; 0 for
                 never.
         """
@@ -279,8 +279,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
         Args:
             compact: Rewrites small files: True for the table's target file size, or a size such as "512MB".
-            expire: Expires snapshots older than this: "7d".
-            orphans: Deletes files that no snapshot names and that are older than this: "3d".
+            expire: The age at which snapshots expire: "7d".
+            orphans: The age at which files that no snapshot names are deleted: "3d".
             readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
         """
         settings = maintenance(compact=compact, expire=expire, orphans=orphans, readers=readers)
@@ -304,7 +304,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         if self.format is not None:
             return self.format
         value = dict(self.properties).get(FORMAT_PROPERTY, "")
-        return int(value) if value in ("2", "3") else self.mode.traits.format
+        return int(value) if value in ("2", "3") else self.mode.traits.table_format
 
     @property
     def max_rows(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The base class of the steps between source and sink, and the traits by which the planner and the runs treat them."""
+"""The base class of steps, and the traits by which the planner and the runs treat a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Traits:
 
     Attributes:
         row_by_row: The result of each row does not depend on other rows.
-        keeps_rows: Each row yields at least one row, unless an expression generates rows, which may be none.
+        keeps_rows: Each row yields at least one row, unless an expression generates rows: it may generate none.
         generates: A row may yield several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
         combines: The result depends on all rows together, as for an aggregate.
@@ -65,12 +65,12 @@ class Step(Node):
 
     @property
     def sql_texts(self) -> tuple[str, ...]:
-        """The SQL that Spark evaluates for the rows: expressions or queries, but no names of columns and types."""
+        """The SQL that Spark evaluates for the rows: expressions and queries, no bare names of columns and types."""
         return ()
 
     @property
     def file(self) -> str:
-        """The name of the step's module; the modules that infer its columns and run it in Spark have the same name."""
+        """The name of the step's module, and of the modules that infer its columns and run it in Spark."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
@@ -91,5 +91,5 @@ class Step(Node):
 
 
 def step_kinds(accepts: Callable[[Traits], bool]) -> list[type[Step]]:
-    """The kinds of steps whose traits `accepts` accepts, sorted by name."""
+    """The kinds of steps for whose traits `accepts` returns True, sorted by name."""
     return sorted((kind for kind in Step.__subclasses__() if accepts(kind.traits)), key=lambda kind: kind.call())

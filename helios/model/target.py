@@ -37,7 +37,7 @@ class TargetKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The base class of sinks: the properties of the target. The defaults are those of a target that is not a table.
+    """The base class of sinks: the properties of the target. The defaults fit a target that is not a table.
 
     Attributes:
         kind: The kind of the sink, as plans name it.
@@ -93,7 +93,7 @@ class Target:
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that its writer needs, besides those of its catalog."""
+        """Components of `helios.environment.coordinates` that the sink needs besides the components of its catalog."""
         return ()
 
     @property

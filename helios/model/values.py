@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NOT_USERS = (_PACKAGE, "<string>", contextlib.__file__)
-"""Files that are not the user's: `<string>` is an `__init__` of dataclass, and contextlib enters context managers."""
+"""Beginnings of paths that are not the user's: `<string>` is a dataclass's `__init__`; contextlib enters contexts."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNIT_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 
@@ -170,7 +170,7 @@ _BAD_REF = re.compile(r"[/\\\x00-\x1f\x7f`]|^\s|\s$|^$|\.\.")
 
 
 def is_ref_name(name: object) -> bool:
-    """True if a tag, or a branch other than main, may have this name. Digits alone would be read as a snapshot id.
+    """True if a tag, or a branch other than main, may have this name. A name of digits would be read as a snapshot id.
 
     Examples:
         >>> is_ref_name("audit-2026"), is_ref_name("2026"), is_ref_name("a/b"), is_ref_name("main")
@@ -237,7 +237,7 @@ SECRETS = (
     r"(?i)secret|passw|token|credential|access[.-]?key|account[.-]?key|service-account|sas|connection[.-]string|auth"
     r"|private|api-?key|[.]key$|(en|de)cryption-?key|signing.?key|cookie|bearer|pwd|keystore.pass|" + _PASSWORD_IN_URL
 )
-"""The pattern of the names of secrets, and of values with a password in a URL, valid in Python and in Java."""
+"""A pattern for names of secrets and for values with a password in a URL; valid in Python and in Java."""
 
 
 def is_secret(name: str, value: str) -> bool:

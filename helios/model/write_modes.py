@@ -55,7 +55,7 @@ class WriteModes:
         Args:
             keys: The key columns, `"id", "line"` or `["id", "line"]`; a null key is refused, or goes to the quarantine.
                 After `Cdc.debezium(...)` they may be left out: the records then carry their key, order and deletes.
-            order_by: SQL expression whose greatest value marks the newest row. Of equal values, the one with the later
+            order_by: SQL expression whose greatest value marks the newest row. Of equal values, the row with the later
                 source position wins. Without `order_by` a later batch wins, and two rows of a key in one batch are an
                 error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
@@ -88,10 +88,10 @@ class WriteModes:
         return replace(self, mode=mode)
 
     def delete(self, *keys: str | Sequence[str]) -> Self:
-        """Deletes every row whose key arrives, such as for erasure requests. The keys themselves are not stored.
+        """Deletes every row whose key arrives, as for erasure requests. The keys themselves are not stored.
 
         Raises:
-            DeclarationError: There is no key column, or one occurs twice.
+            DeclarationError: There is no key column, or a key column occurs twice.
         """
         return replace(self, mode=Delete(keys=key_columns(keys, "delete")))
 

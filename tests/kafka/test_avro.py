@@ -96,9 +96,9 @@ POISON = (
     (b"\x02\x02", "a length goes beyond its end"),
     (b"\x02\x02\xff\x00", "a string is no UTF-8 text"),
     (b"\xff" * 11, "a long is too large"),
-    (b"\x02\x02a\x00more", "4 bytes follow it"),
+    (b"\x02\x02a\x00more", "4 bytes are left over"),
     (b"\x02\x02a\x05", None),
-    (b"\x02\x02a\x02\xfe\xff\xff\xff\x0f", "it has not as many elements as it says"),
+    (b"\x02\x02a\x02\xfe\xff\xff\xff\x0f", "it has fewer elements than it says"),
 )
 
 

@@ -82,7 +82,7 @@ def test_a_source_that_begins_at_the_end_looks_at_what_came_before(world: Any, t
 
 def test_nothing_to_infer_from_is_told(world: Any, topics: Topics) -> None:
     name = topics.make()
-    with pytest.raises(NotFound, match="there is no record yet, from which columns could be inferred"):
+    with pytest.raises(NotFound, match="there is no record yet from which columns could be inferred"):
         world.run(topics.source(name).value("json").incremental() >> world.sink("a.t"))
     topics.send(name, [b"text", b"[1]", b"{}", None])
     with pytest.raises(InputError, match=r"none of the sampled records \(up to about 1,000\) is a JSON object"):

@@ -16,7 +16,7 @@ import pytest
 from helios import Cdc, Kafka
 from helios.errors import DeclarationError, EnvironmentProblem, NotFound, RunError
 from helios.sources.changes.slot import Slot
-from helios.sources.changes.slots import look_at_slot
+from helios.sources.changes.slot_check import check_slot
 from tests.kafka.changes import Table, event
 from tests.kafka.conftest import Topics
 from tests.kafka.test_doctor import seen
@@ -71,11 +71,11 @@ def await_active(server: Postgres, name: str, expected: str = "t") -> None:
 def test_a_slot_that_is_read(postgres: Postgres) -> None:
     read = make(postgres, "read")
     with pytest.raises(RunError, match=r"slot read of 127\.0\.0\.1:\d+/postgres is not read by anyone: \d+ bytes beh"):
-        look_at_slot(read, None)
+        check_slot(read, None)
     postgres.sql("CREATE PUBLICATION p FOR ALL TABLES")
     with reading(postgres, "read"):
         await_active(postgres, "read")
-        said = look_at_slot(read, None)
+        said = check_slot(read, None)
     await_active(postgres, "read", "f")
     assert re.fullmatch(r"read, .* behind; .* of the log are kept, without a limit", said)
     postgres.sql("SELECT pg_drop_replication_slot('read')")
@@ -84,10 +84,10 @@ def test_a_slot_that_is_read(postgres: Postgres) -> None:
 def test_slots_that_are_not_there_or_of_another_database(postgres: Postgres) -> None:
     make(postgres, "debezium")
     with pytest.raises(NotFound, match=r"slot debezum .* is not there\. Did you mean 'debezium'") as error:
-        look_at_slot(slot(postgres, "debezum"), None)
+        check_slot(slot(postgres, "debezum"), None)
     assert "snapshot.mode=when_needed, which reads the tables again" in str(error.value.fix)
     with pytest.raises(RunError, match=r"slot debezium of .*/other reads the database postgres"):
-        look_at_slot(slot(postgres, "debezium", "other"), None)
+        check_slot(slot(postgres, "debezium", "other"), None)
     postgres.sql("SELECT pg_drop_replication_slot('debezium')")
 
 
@@ -100,7 +100,7 @@ def test_a_lost_slot_is_told_with_the_remedy(postgres: Postgres, tmp_path: Path)
     status = postgres.sql("SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'lost'")
     assert status == "lost"
     with pytest.raises(RunError) as error:
-        look_at_slot(lost, None)
+        check_slot(lost, None)
     assert error.value.what == (
         f"slot lost of {lost.address} is lost: PostgreSQL no longer keeps what Debezium has not read "
         "(max_slot_wal_keep_size is 1MB)."
@@ -127,16 +127,16 @@ def test_a_lost_slot_is_told_with_the_remedy(postgres: Postgres, tmp_path: Path)
 def test_a_server_that_is_away_or_refuses(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     port = Port()
     with pytest.raises(RunError, match=r"PostgreSQL at .* does not list its slots: .*refused"):
-        look_at_slot(Slot.of("a", f"postgresql://helios@127.0.0.1:{port.number}/shop", None), None)
+        check_slot(Slot.of("a", f"postgresql://helios@127.0.0.1:{port.number}/shop", None), None)
     port.release()
     at = f"127.0.0.1:{postgres.port}"
     with pytest.raises(RunError, match='does not list its slots: database "nothing" does not exist'):
-        look_at_slot(Slot.of("a", f"postgresql://helios@{at}/nothing", None), None)
+        check_slot(Slot.of("a", f"postgresql://helios@{at}/nothing", None), None)
     with pytest.raises(RunError, match="does not list its slots: Server refuses SSL"):
-        look_at_slot(Slot.of("a", f"postgresql://helios@{at}/postgres?sslmode=verify-full", None), None)
+        check_slot(Slot.of("a", f"postgresql://helios@{at}/postgres?sslmode=verify-full", None), None)
     monkeypatch.setitem(sys.modules, "pg8000", None)
     with pytest.raises(EnvironmentProblem, match="PostgreSQL is queried with pg8000") as error:
-        look_at_slot(slot(postgres, "a"), None)
+        check_slot(slot(postgres, "a"), None)
     assert error.value.fix == "pip install 'helios-iceberg[postgres]'."
 
 

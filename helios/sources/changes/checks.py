@@ -20,7 +20,7 @@ def several_tables_problems(source: TopicChanges) -> list[HeliosError]:
     fix = "write a pipeline for each table, with one topic in its Kafka.source(...)."
     if source.names_tables:
         fix = 'mirror the tables: Iceberg.mirror("catalog.namespace"); or write a pipeline for each table.'
-    message = f"{source.label()}: each topic is a table of its own, and the tables would be mixed."
+    message = f"{source.label()}: each topic is a table of its own, and the target would mix the tables."
     return [DeclarationError(message, where=source.origin, fix=fix)]
 
 
@@ -41,7 +41,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
             DeclarationError(
                 f"{label('order', str(source.order))}: {types['order']} has no order.",
                 where=source.origin,
-                fix='name a column such as order="version"; several as order="struct(day, sequence)".',
+                fix='name a column, as in order="version", or several, as in order="struct(day, sequence)".',
             )
         )
     nondeterministic = nondeterministic_part((source.op, source.order or ""))

@@ -27,7 +27,7 @@ class CdcSource(TopicChanges):
     """The changes of a table, from Debezium's envelopes. Created by `Cdc.debezium`.
 
     Attributes:
-        extra: The policy for columns of a record that the declared schema lacks.
+        extra: The policy for columns that the declared schema lacks.
         time: The unit of times that are stored as numbers, for records without a schema part.
         decimals: The form of decimals, for records without a schema part.
         replication: The replication slot from which Debezium reads.
@@ -80,10 +80,11 @@ class CdcSource(TopicChanges):
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         yield from (line for line in self.kafka.details() if not line.startswith("values as"))
-        keys = ", ".join(self.key) if self.key else "those of the records' keys"
+        keys = ", ".join(self.key) if self.key else "the fields of the records' keys"
         yield f"changes as Debezium writes them, in the order of the database's log; keys: {keys}"
         if self.replication is not None:
-            yield f"replication slot {self.replication.name} of {self.replication.address}, for `helios doctor`"
+            slot = self.replication
+            yield f"replication slot {slot.name} of {slot.address}, for `helios doctor`"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {**self.kafka.as_json(found), "value": "debezium", "key": list(self.key)}
@@ -104,7 +105,7 @@ class Cdc:
     ) -> CdcSource:
         """The changes of a table, from the envelopes that Debezium writes: inserts, updates, deletes and snapshots.
 
-        The rows carry their order and deletes: `.upsert()` after them needs neither `order_by` nor `delete_when`. For
+        The rows carry their order and deletes: an `.upsert()` needs neither `order_by` nor `delete_when`. For
         the topics of several tables, use `Iceberg.mirror("catalog.namespace")`: each table keeps its columns and key.
 
         Args:
@@ -151,10 +152,10 @@ class Cdc:
         order: str | None = None,
         operations: Mapping[str, Operation] | None = None,
     ) -> ChangeLogSource:
-        """The changes of a table, from JSON records: rows with a column that has the operation of the change.
+        """The changes of a table, from JSON records: a record is a row with a column for the operation of the change.
 
-        The rows carry their order and deletes: `.upsert("id")` after them needs neither `order_by` nor `delete_when`.
-        The column of the operation is not a column of the rows.
+        The rows carry their order and deletes: an `.upsert("id")` needs neither `order_by` nor `delete_when`.
+        The rows do not keep the column of the operation.
 
         Args:
             source: The topic of the table. `.value("json", schema=...)` declares its columns; by default they are
@@ -163,8 +164,8 @@ class Cdc:
                 operation is not among `operations` is bad.
             key: The key columns; by default those of the upsert.
             order: The column, or an SQL expression, whose largest value marks the newest change of a key. Among equal
-                values the later offset wins. By default changes are ordered by their offsets: then one partition must
-                have all changes of a key, as it does if the key is the record's key.
+                values the later offset wins. By default changes are ordered by their offsets: then all changes of a key
+                must be in one partition, as they are if the key is the record's key.
             operations: The meaning of each value of `op`, in any case: "insert", "update", "delete", or "ignore" for
                 records that are left out. By default "c", "r", "i", "insert"; "u", "update"; "d", "delete".
 
@@ -183,10 +184,10 @@ class Cdc:
 def _refuse_columns(source: KafkaSource) -> None:
     """Refuses a source that is not a topic, or that declares columns itself."""
     topic_source(source, "Cdc.debezium")
-    if source.values.format != "bytes" or source.carried:
+    if source.values.format != "bytes" or source.metadata_pairs:
         call = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
         raise DeclarationError(
-            f"Cdc.debezium() makes the columns from Debezium's envelopes, and the source sets {call}.",
+            f"Cdc.debezium() makes the columns from Debezium's envelopes, but the source sets {call}.",
             where=caller(),
             fix=f"leave {call} out; schema= declares columns.",
         )

@@ -1,4 +1,4 @@
-"""`Cdc.json(...)`: a change log, whose JSON records are rows with a column that names the operation of the change."""
+"""`Cdc.json(...)`: a change log of JSON records. Each record is a row with a column for the operation of the change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "d": "delete",
     "delete": "delete",
 }
-"""The default meaning of the operation's values, in lower case. A declared mapping replaces it."""
+"""The default meanings of the values of `op`, in lower case. A declared mapping replaces them all."""
 
 CALL = "Cdc.json"
 
@@ -36,7 +36,7 @@ class ChangeLogSource(TopicChanges):
     """The changes of a change log. Created by `Cdc.json`.
 
     Attributes:
-        op: The column, or the SQL expression, that has the operation of a change.
+        op: The column or SQL expression of a change's operation.
         operations: Pairs of a value of `op`, in lower case, and its meaning.
         order: The expression by which changes are ordered; None for their offsets.
     """
@@ -50,7 +50,7 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """`op` as a column's name. Rows do not keep this column. If `op` is an expression, no column has this name."""
+        """`op` as the name of a column, which rows do not keep. If `op` is an expression, no column has this name."""
         return self.op.strip().strip("`")
 
     @property
@@ -96,7 +96,7 @@ def change_log(
         raise DeclarationError(
             f"Cdc.json() reads JSON, and the source sets .value({kafka.values.format!r}).",
             where=caller(),
-            fix='write .value("json", schema="op string, id bigint, ..."), or leave it out to infer the columns.',
+            fix='write .value("json", schema="op string, id bigint"), or leave .value(...) out to infer the columns.',
         )
     key_names = (key,) if isinstance(key, str) else tuple(key or ())
     return ChangeLogSource(

@@ -28,9 +28,9 @@ class Slot:
     Attributes:
         name: Debezium's `slot.name`.
         database: The database that Debezium reads.
-        user: The user who lists the slots; any user may.
+        user: The user who lists the slots; every user may do so.
         tls: PostgreSQL's mode of TLS, one of `TLS_MODES`.
-        authorities: A file with trusted certificates; None to trust the certificates that this machine trusts.
+        ca_file: A file with trusted certificates; None to trust the certificates that this machine trusts.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Slot:
     user: str
     password: Secret | None = field(default=None, repr=False)
     tls: str = "verify-full"
-    authorities: str | None = None
+    ca_file: str | None = None
 
     @property
     def address(self) -> str:
@@ -65,7 +65,7 @@ class Slot:
         """
         if _NAME.fullmatch(text(name, "slot()")) is None:
             raise DeclarationError(
-                f"slot(): {name!r} is not a slot name: it has up to 63 lower-case letters, digits and underscores.",
+                f"slot(): {name!r} is not a slot name: a name has up to 63 lower-case letters, digits and underscores.",
                 where=caller(),
                 fix="write Debezium's slot.name, which is `debezium` by default.",
             )
@@ -92,7 +92,7 @@ class Slot:
             user=unquote(parts.username),
             password=Secret(password) if isinstance(password, str) else password,
             tls=options.get("sslmode", "prefer" if host in LOOPBACK else "verify-full"),
-            authorities=options.get("sslrootcert"),
+            ca_file=options.get("sslrootcert"),
         )
 
 

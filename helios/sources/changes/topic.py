@@ -18,7 +18,7 @@ class TopicChanges(Source):
     """The changes of a table. The methods of `Cdc` create the concrete sources.
 
     Attributes:
-        kafka: The topic with the changes.
+        kafka: The Kafka source of the changes.
         key: The declared key columns.
     """
 

@@ -15,10 +15,11 @@ from helios.sources.kafka.declare import KafkaSource
 def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosError]:
     """The problems of a Kafka source; `schema` is None if its columns are not known yet."""
     columns = column_problems(source, schema.names) if schema is not None else []
-    return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
+    connection = connection_problems(source, source.label())
+    return [*connection, *_registry_problems(source), *columns, *_offset_problems(source)]
 
 
-def _registry(source: KafkaSource) -> list[HeliosError]:
+def _registry_problems(source: KafkaSource) -> list[HeliosError]:
     """The problem of a registry that is queried over plain HTTP on another machine."""
     registry = source.values.registry
     if registry is None or registry.allow_http or not registry.url.startswith("http://"):
@@ -29,7 +30,7 @@ def _registry(source: KafkaSource) -> list[HeliosError]:
         DeclarationError(
             f"registry={registry.url!r} goes to another machine unencrypted.",
             where=source.origin,
-            fix="use https://, or write allow_http=True beside it if the network in between is yours.",
+            fix="use https://, or add allow_http=True if you trust the network.",
         )
     ]
 
@@ -40,12 +41,12 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
     duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)
     if duplicate is None:
         return []
-    metadata = next((field for column, field in source.carried if column.lower() == duplicate.lower()), None)
+    metadata = next((field for column, field in source.metadata_pairs if column.lower() == duplicate.lower()), None)
     fix = f'write .metadata(kafka_{metadata}="{metadata}").' if metadata is not None else "name each column once."
     return [DeclarationError(f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=fix)]
 
 
-def _offsets(source: KafkaSource) -> list[HeliosError]:
+def _offset_problems(source: KafkaSource) -> list[HeliosError]:
     """The problem of start offsets for a topic that the source does not read."""
     if not isinstance(source.first, tuple):
         return []

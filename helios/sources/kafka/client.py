@@ -22,7 +22,7 @@ RESERVED_PROPERTIES = {
     "auto.offset.reset": "write .start(...)",
     "group.id": "leave it out: offsets are kept in the checkpoint and in the target, not by the broker",
     "enable.auto.commit": "leave it out: offsets are kept in the checkpoint and in the target, not by the broker",
-    "allow.auto.create.topics": "leave it out: a topic that is not there is an error",
+    "allow.auto.create.topics": "leave it out: a missing topic is an error",
     "key.deserializer": "write .metadata(...)",
     "value.deserializer": "write .value(...)",
     "acks": "leave it out: a write succeeds only when all replicas in sync have the record",
@@ -38,7 +38,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-"""The class of Kafka's clients that logs in, for each mechanism."""
+"""The JAAS login module of each mechanism."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BROKER = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+]*://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):(?P<port>\d{1,5})")
@@ -109,7 +109,7 @@ class KafkaConnection(Node):
     """The connection of a source or a sink to its cluster.
 
     Attributes:
-        brokers: The addresses of some brokers, from which the clients find all others.
+        brokers: The addresses of some brokers. Through them the clients find all others.
         login: The SASL login; None without a login.
         encryption: The files for TLS; None without TLS.
         client: More properties of Kafka's clients.
@@ -159,7 +159,7 @@ class KafkaConnection(Node):
         """Sets properties of Kafka's clients, by their names in Kafka's documentation. Secrets are never shown.
 
         Raises:
-            DeclarationError: Helios sets the property itself.
+            DeclarationError: Only Helios may set the property.
         """
         return replace(self, client=tuple({**dict(self.client), **client_properties(properties)}.items()))
 
@@ -169,7 +169,7 @@ class KafkaConnection(Node):
         return f"Kafka at {', '.join(self.brokers)}"
 
     @property
-    def connected(self) -> str:
+    def connection_text(self) -> str:
         """The text of the connection in the plan."""
         tls = "over TLS" if self.encryption is not None else "without TLS"
         login = f", as {self.login.username} ({self.login.mechanism})" if self.login is not None else ""
@@ -183,12 +183,12 @@ def topic_name(topic: str, call: str, fix: str) -> str:
         call: The call that takes the name, for the error.
 
     Raises:
-        DeclarationError: The name has more than 249 characters, or others than letters, digits, '.', '_' and '-'; or it
-            is empty, '.' or '..'.
+        DeclarationError: The name is empty, '.', '..' or longer than 249 characters, or has a character that is not a
+            letter, digit, '.', '_' or '-'.
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise DeclarationError(
-            f"{call}: topics are named by letters, digits, '.', '_' and '-'.", where=caller(), fix=fix
+            f"{call}: a topic has a name of letters, digits, '.', '_' and '-'.", where=caller(), fix=fix
         )
     return topic
 
@@ -223,7 +223,7 @@ def client_properties(given: Mapping[str, str | Secret]) -> dict[str, str | Secr
     """The properties of Kafka's clients, checked; a value that may be secret becomes a `Secret`.
 
     Raises:
-        DeclarationError: Helios sets a property itself, or a property is not text.
+        DeclarationError: Only Helios may set a property, or a property is not text.
     """
     for name, value in given.items():
         if name in RESERVED_PROPERTIES:

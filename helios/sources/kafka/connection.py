@@ -11,10 +11,10 @@ from helios.sources.kafka.client import KafkaConnection
 
 def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
     """The problems of the connection of a source or a sink to its cluster; messages call it `label`."""
-    return [*_brokers(source, label), *_files(source)]
+    return [*_broker_problems(source, label), *_file_problems(source)]
 
 
-def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
+def _broker_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
     """The problem of missing brokers, or of a password that would be sent without encryption."""
     if not source.brokers:
         return [
@@ -40,7 +40,7 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
     ]
 
 
-def _files(source: KafkaConnection) -> list[HeliosError]:
+def _file_problems(source: KafkaConnection) -> list[HeliosError]:
     tls = source.encryption
     files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key} if tls is not None else {}
     return [

@@ -47,8 +47,8 @@ class KafkaSource(KafkaConnection, Source):
         pattern: A regular expression that matches whole topic names.
         first: Where reading starts: "earliest", "latest", a time, or offsets.
         values: How values are read.
-        carried: The metadata columns: pairs of a column and a field of the record.
-        level: The isolation level, which decides whether records of uncommitted transactions are read.
+        metadata_pairs: The metadata columns: pairs of a column and a field of the record.
+        isolation_level: The isolation level, which decides whether records of uncommitted transactions are read.
         bad_row: The policy for records that do not parse.
         missing: The policy for records that are deleted before they are read.
     """
@@ -59,14 +59,14 @@ class KafkaSource(KafkaConnection, Source):
     pattern: str | None = None
     first: str | datetime | OffsetsByTopic = "earliest"
     values: Values = field(default_factory=Values)
-    carried: tuple[tuple[str, str], ...] = ()
-    level: str = "read_committed"
+    metadata_pairs: tuple[tuple[str, str], ...] = ()
+    isolation_level: str = "read_committed"
     bad_row: str = "fail"
     missing: str = "fail"
 
     def isolation(self, level: Isolation) -> Self:
         """Sets the isolation level: "read_committed" (default) leaves out records of aborted and open transactions."""
-        return replace(self, level=one_of(level, ISOLATIONS, "isolation"))
+        return replace(self, isolation_level=one_of(level, ISOLATIONS, "isolation"))
 
     # start and trigger
 
@@ -88,7 +88,7 @@ class KafkaSource(KafkaConnection, Source):
 
         Args:
             poll: How often to look for new records: seconds, text such as "30s", or a timedelta.
-            max_rows: The most offsets that one batch reads, over all partitions.
+            max_rows: The most offsets that one batch reads, of all partitions together.
 
         Examples:
             >>> Kafka.source("orders").servers("broker:9092").incremental(poll="5s").label()
@@ -120,14 +120,15 @@ class KafkaSource(KafkaConnection, Source):
             schema: For JSON: columns and Spark SQL types, "id bigint, at timestamp" or a mapping. A field that a record
                 lacks is null; in a record without a value (a tombstone) all fields are null. Without a schema, the
                 first run infers the columns from the first records, and keeps them in the checkpoint. For Avro: the
-                schema's JSON, or the path of an .avsc file. Without a schema, the columns follow the registry.
-            extra: The policy for fields that the schema lacks: "fail" treats the record as one that does not parse,
-                "ignore" leaves the fields out.
+                schema's JSON, or the path of an .avsc file. Without a schema, the columns follow the registry's
+                latest schema.
+            extra: The policy for fields that the schema lacks: "fail" makes the record bad, "ignore" leaves the fields
+                out.
             sample: For JSON without a schema: about how many records are read to infer the columns.
-            timestamps: The unit of JSON numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
+            timestamps: The unit of JSON numbers in columns of timestamps, counted from 1970: "s" (default), "ms" or
                 "us". A time outside of the years 1 to 9999 does not parse.
             registry: The address of a schema registry with Confluent's protocol. Values then begin with the byte 0 and
-                the id of their schema. Avro is resolved by this schema; JSON does not need it.
+                the id of their schema. Avro values are read with that schema; JSON values do not need it.
             registry_login: A name and a password for basic authentication; the password is never shown.
             registry_subject: The subject that the columns follow; by default `TOPIC-value`.
             allow_http: Whether `http://` to another machine is allowed for the registry.
@@ -145,7 +146,7 @@ class KafkaSource(KafkaConnection, Source):
                 fix='add registry="https://registry:8081".',
             )
         values = Values.of(format, schema, extra, sample, declared_registry, timestamps=timestamps)
-        return replace(self, values=values)._with_columns()
+        return replace(self, values=values)._with_declared_schema()
 
     def metadata(self, *names: str, **columns: str) -> Self:
         """Adds metadata of each record as columns.
@@ -161,7 +162,9 @@ class KafkaSource(KafkaConnection, Source):
         wanted = {**{name: name for name in names}, **columns}
         for field_name in wanted.values():
             one_of(field_name, METADATA, "metadata")
-        return replace(self, carried=tuple({**dict(self.carried), **wanted}.items()))._with_columns()
+        return replace(
+            self, metadata_pairs=tuple({**dict(self.metadata_pairs), **wanted}.items())
+        )._with_declared_schema()
 
     def with_metadata(self, *names: str, **columns: str) -> Self:
         """Adds metadata of each record as columns, with names as in other sources; see `.metadata()`.
@@ -175,18 +178,17 @@ class KafkaSource(KafkaConnection, Source):
             DeclarationError: A name is not one of these.
 
         Examples:
-            >>> Kafka.source("orders").servers("broker:9092").with_metadata("_topic", at="_offset").carried
+            >>> Kafka.source("orders").servers("broker:9092").with_metadata("_topic", at="_offset").metadata_pairs
             (('_topic', 'topic'), ('at', 'offset'))
         """
         wanted = metadata_columns(names, columns, [f"_{name}" for name in METADATA])
         return self.metadata(**{column: field_name.removeprefix("_") for column, field_name in wanted})
 
-    def _with_columns(self) -> Self:
-        """The source with a new declared schema: the columns of values and metadata.
-
-        The schema is None if the columns of values are unknown.
-        """
-        metadata = [f"`{column.replace('`', '``')}` {METADATA[field_name]}" for column, field_name in self.carried]
+    def _with_declared_schema(self) -> Self:
+        """Declares the columns of values and metadata as the schema; None if the columns of values are unknown."""
+        metadata = [
+            f"`{column.replace('`', '``')}` {METADATA[field_name]}" for column, field_name in self.metadata_pairs
+        ]
         columns = self.values.columns
         return replace(self, declared_schema=", ".join([columns, *metadata]) if columns is not None else None)
 
@@ -197,7 +199,7 @@ class KafkaSource(KafkaConnection, Source):
             columns: The columns, as DDL.
             avro: For Avro: the schema of the columns, as JSON.
         """
-        return replace(self, values=replace(self.values, columns=columns, avro=avro))._with_columns()
+        return replace(self, values=replace(self.values, columns=columns, avro=avro))._with_declared_schema()
 
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for records whose value does not parse, or does not fit the schema.
@@ -237,11 +239,6 @@ class KafkaSource(KafkaConnection, Source):
         return "; ".join(topics)
 
     @property
-    def subject(self) -> str:
-        """How error messages name the topics."""
-        return f"/{self.pattern}/" if self.pattern is not None else ", ".join(self.topics)
-
-    @property
     def ledger_name(self) -> str:
         return f"kafka:{f'/{self.pattern}/' if self.pattern is not None else ','.join(sorted(self.topics))}"
 
@@ -260,17 +257,17 @@ class KafkaSource(KafkaConnection, Source):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        metadata = ", ".join(f"{column}={field_name!r}" for column, field_name in self.carried)
+        metadata = ", ".join(f"{column}={field_name!r}" for column, field_name in self.metadata_pairs)
         return (self.values.text(), *([f"metadata({metadata})"] if metadata else []))
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
-        yield self.connected
+        yield self.connection_text
         yield from self.values.details()
-        if self.carried:
-            pairs = self.carried
+        if self.metadata_pairs:
+            pairs = self.metadata_pairs
             columns = (column if column == field_name else f"{field_name} as {column}" for column, field_name in pairs)
             yield f"of each record: {', '.join(columns)}"
-        yield f"from {self.beginning} on, {self.level}"
+        yield f"from {self.beginning} on, {self.isolation_level}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -281,8 +278,8 @@ class KafkaSource(KafkaConnection, Source):
             "sasl": self.login.mechanism if self.login is not None else None,
             "start": self.beginning,
             **self.values.as_json(),
-            "metadata": dict(self.carried),
-            "isolation": self.level,
+            "metadata": dict(self.metadata_pairs),
+            "isolation": self.isolation_level,
             "on_bad_row": self.bad_row,
             "on_missing": self.missing,
         }
@@ -330,7 +327,7 @@ class Kafka:
                 raise DeclarationError(
                     f"Kafka.source(pattern={pattern!r}) is not a regular expression: {error}.", where=caller()
                 ) from None
-        return KafkaSource(topics=tuple(dict.fromkeys(topics)), pattern=pattern)._with_columns()
+        return KafkaSource(topics=tuple(dict.fromkeys(topics)), pattern=pattern)._with_declared_schema()
 
     @staticmethod
     def sink(topic: str) -> KafkaSink:

@@ -16,7 +16,7 @@ OUTAGES = (
     r"|before the position for partition|Cannot fetch record for offset"
     r"|not present in metadata after|Expiring \d+ record\(s\) for"
 )
-"""A pattern of the messages of Kafka's clients and of Spark's reader that mean that the brokers do not answer."""
+"""A pattern of messages of Kafka's clients and of Spark's reader: the brokers do not answer."""
 
 
 def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:

@@ -52,7 +52,7 @@ def authorization(registry: Registry) -> str:
     return f"Basic {base64.b64encode(f'{registry.username}:{password}'.encode()).decode()}"
 
 
-def latest(registry: Registry, subject: str, where: Origin) -> RegisteredSchema:
+def latest_schema(registry: Registry, subject: str, where: Origin) -> RegisteredSchema:
     """The latest schema of a subject.
 
     Raises:
@@ -93,7 +93,7 @@ def get_json(registry: Registry, path: str, where: Origin, subject: str = "") ->
         with build_opener(_NoRedirect).open(request, timeout=TIMEOUT) as answer:
             return json.loads(answer.read())
     except HTTPError as error:
-        raise _refused(registry, error, where, subject) from error
+        raise _refusal(registry, error, where, subject) from error
     except (OSError, HTTPException) as error:
         raise RunError(
             f"the schema registry {registry.url} does not answer: {getattr(error, 'reason', error)}.",
@@ -104,11 +104,11 @@ def get_json(registry: Registry, path: str, where: Origin, subject: str = "") ->
         raise RunError(
             f"the schema registry {registry.url} does not answer with JSON: {error}.",
             where=where,
-            fix="check that registry= is the address of a registry, and not of a page.",
+            fix="check that registry= is the address of a registry, and not of a web page.",
         ) from error
 
 
-def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
+def _refusal(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
     try:
         answer = json.loads(error.read())
     except (OSError, ValueError):

@@ -25,7 +25,7 @@ class KafkaSink(KafkaConnection, Output):
         topic: The name of the topic.
         keyed_by: The SQL expression of a record's key; None for records without a key.
         format: The format of a record's value.
-        valued_by: The SQL expression of the value; not used for JSON.
+        valued_by: The SQL expression of a record's value; not used for JSON.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -54,8 +54,8 @@ class KafkaSink(KafkaConnection, Output):
 
         Args:
             format: "json" (default): an object of all columns. "string" and "bytes": the value of the expression.
-            expression: For "string" and "bytes": a Spark SQL expression of this type; by default the column `value`. A
-                null makes a record without a value (a tombstone).
+            expression: For "string" and "bytes": a Spark SQL expression of text or bytes; by default the column
+                `value`. A null makes a record without a value (a tombstone).
 
         Raises:
             DeclarationError: The format is unknown, or an expression is given for JSON.
@@ -70,11 +70,7 @@ class KafkaSink(KafkaConnection, Output):
         return replace(self, format=format, valued_by=text(expression, "value()") if expression else "value")
 
     def checkpoint(self, location: str) -> Self:
-        """Sets where the progress of the pipeline is kept; by default in the warehouse of the default catalog.
-
-        Args:
-            location: A folder.
-        """
+        """Sets the folder for the progress of the pipeline; by default in the warehouse of the default catalog."""
         return replace(self, checkpoint_location=text(location, "checkpoint()"))
 
     @property
@@ -90,7 +86,7 @@ class KafkaSink(KafkaConnection, Output):
         return self.cluster
 
     def details(self) -> Iterator[str]:
-        yield self.connected
+        yield self.connection_text
         key = f"keys {self.keyed_by}" if self.keyed_by is not None else "without keys"
         expression = "" if self.format == "json" else f" of {self.valued_by}"
         yield f"values as {self.format}{expression}, {key}; acknowledged by all replicas in sync"

@@ -12,9 +12,9 @@ from helios.model.values import caller
 Offsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
 Start: TypeAlias = 'Literal["earliest", "latest"] | str | datetime | Offsets'
 OffsetsByTopic: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-"""Pairs of a topic and its offsets, which are pairs of a partition and an offset.
+"""Pairs of a topic and its offsets; the offsets are pairs of a partition and an offset.
 
-The name of the topic is "" if the user gives the offsets of the only topic.
+The topic is "" if the user gives offsets without a topic, for the only topic.
 """
 
 
@@ -52,7 +52,7 @@ def _offsets(given: Mapping[Any, Any]) -> OffsetsByTopic:
         valid = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
         if not pairs or not valid or not isinstance(topic, str):
             raise DeclarationError(
-                f"start({given!r}): offsets are numbers from 0 on, by partition.",
+                f"start({given!r}): each partition needs an offset, a whole number from 0 on.",
                 where=caller(),
                 fix='write {0: 15, 1: 20}, or for several topics {"orders": {0: 15}, "payments": {0: 7}}.',
             )

@@ -19,21 +19,21 @@ SHOWN_PARTITIONS = 3
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicOffsets:
     """How far a topic is read.
 
     Attributes:
         offsets: For each partition, the offset of the next record to read.
-        since: For each partition, the offset at which the batch that ends here begins. It is empty if the batch begins
-            where the last batch ended. Only a new topic, or deleted records, make a batch begin elsewhere.
+        batch_start: For each partition, the first offset of the batch that ends here; empty if the batch begins where
+            the last batch ended. Only a new topic, or deleted records, make a batch begin elsewhere.
     """
 
     id: str
     offsets: tuple[int, ...]
-    since: tuple[int, ...] = ()
+    batch_start: tuple[int, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        since = {"since": list(self.since)} if any(self.since) else {}
+        since = {"since": list(self.batch_start)} if any(self.batch_start) else {}
         return {"id": self.id, "offsets": list(self.offsets), **since}
 
 
@@ -55,15 +55,15 @@ class Log:
 class TopicsPosition(SourcePosition):
     """How far topics are read, by their names."""
 
-    only_followed: ClassVar[bool] = False  # a source that is read once also has an end position
+    only_followed: ClassVar[bool] = False  # a source that is read once has a position, too
 
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, TopicOffsets]
 
     def as_json(self) -> dict[str, Any]:
         """The position as Spark's offset log and the snapshot summary store it.
 
         Examples:
-            >>> TopicsPosition({"orders": Topic("qUe1", (15, 20))}).as_json()
+            >>> TopicsPosition({"orders": TopicOffsets("qUe1", (15, 20))}).as_json()
             {'topics': {'orders': {'id': 'qUe1', 'offsets': [15, 20]}}}
         """
         return {"topics": {name: topic.as_json() for name, topic in sorted(self.topics.items())}}
@@ -72,8 +72,9 @@ class TopicsPosition(SourcePosition):
         """The records between two positions, for people.
 
         Examples:
-            >>> TopicsPosition({"orders": Topic("q", (15, 20))}).text(TopicsPosition({"orders": Topic("q", (5, 20))}))
-            '10 records: orders/0 5 to 15'
+            >>> start, end = (TopicsPosition({"t": TopicOffsets("q", (offset, 20))}) for offset in (5, 15))
+            >>> end.text(start)
+            '10 records: t/0 5 to 15'
         """
         start = before if isinstance(before, TopicsPosition) else TopicsPosition({})
         read = ranges(start, self)
@@ -92,7 +93,7 @@ class TopicsPosition(SourcePosition):
             KeyError: The value is not a position of topics.
         """
         topics = {
-            str(name): Topic(str(topic["id"]), _numbers(topic["offsets"]), _numbers(topic.get("since", ())))
+            str(name): TopicOffsets(str(topic["id"]), _numbers(topic["offsets"]), _numbers(topic.get("since", ())))
             for name, topic in value["topics"].items()
         }
         return cls(topics)
@@ -118,7 +119,7 @@ class Range:
     end: int
 
     def __len__(self) -> int:
-        return max(0, self.end - self.start)  # a truncated log ends before the next record
+        return max(0, self.end - self.start)  # `end` is before `start` if the log was truncated
 
 
 class RecordsLost(LedgerError):
@@ -128,23 +129,23 @@ class RecordsLost(LedgerError):
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
     """The ranges between two positions, without empty ones.
 
-    A partition that `start` lacks is read from offset 0, unless `end` says where its batch begins (`Topic.since`).
+    A partition that `start` lacks is read from offset 0, unless `end` has a `batch_start`.
 
     Examples:
-        >>> ranges(TopicsPosition({"t": Topic("a", (5,))}), TopicsPosition({"t": Topic("a", (7, 3))}))
+        >>> ranges(TopicsPosition({"t": TopicOffsets("a", (5,))}), TopicsPosition({"t": TopicOffsets("a", (7, 3))}))
         [Range(topic='t', partition=0, start=5, end=7), Range(topic='t', partition=1, start=0, end=3)]
     """
-    parts: list[Range] = []
+    found: list[Range] = []
     for name, topic in sorted(end.topics.items()):
         last_end = start.topics[name].offsets if name in start.topics else ()
-        begin = topic.since or last_end
+        begin = topic.batch_start or last_end
         for partition, offset in enumerate(topic.offsets):
-            parts.append(Range(name, partition, begin[partition] if partition < len(begin) else 0, offset))
-    return [part for part in parts if len(part) > 0]
+            found.append(Range(name, partition, begin[partition] if partition < len(begin) else 0, offset))
+    return [part for part in found if len(part) > 0]
 
 
 def empty_ranges(position: TopicsPosition) -> list[Range]:
-    """An empty range at the next offset of each partition, to check with `verify` that reading can continue there."""
+    """An empty range at the next offset of each partition: `verify` checks that reading can continue there."""
     return [
         Range(name, partition, offset, offset)
         for name, topic in sorted(position.topics.items())
@@ -152,12 +153,14 @@ def empty_ranges(position: TopicsPosition) -> list[Range]:
     ]
 
 
-def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log], *, skips: bool = False) -> None:
+def verify(
+    position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log], *, skips_deleted: bool = False
+) -> None:
     """Refuses topics that were deleted or recreated since a position, or that have lost records.
 
     Args:
         wanted: The records to read; they may be empty ranges, see `empty_ranges`.
-        skips: Whether deleted records may be skipped.
+        skips_deleted: Whether deleted records may be skipped.
 
     Raises:
         RecordsLost: A topic is gone or was recreated, its log was truncated, or records were deleted.
@@ -172,14 +175,14 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(
-                f"the topic {name} was deleted and recreated: its id is {log.id}, and {topic.id} was read up to "
-                f"{_listed(topic.offsets)}.",
+                f"the topic {name} was deleted and recreated: its id is {log.id}, and the topic with the id "
+                f"{topic.id} was read up to {_listed(topic.offsets)}.",
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
             )
-    parts = list(wanted)
-    if not skips:
-        _refuse_deleted(parts, logs)
-    _refuse_truncated(parts, logs)
+    to_read = list(wanted)
+    if not skips_deleted:
+        _refuse_deleted(to_read, logs)
+    _refuse_truncated(to_read, logs)
 
 
 def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
@@ -190,7 +193,7 @@ def _refuse_deleted(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
         more = f"; partitions with deleted records: {len(deleted)}" if len(deleted) > 1 else ""
         raise RecordsLost(
             f"{earliest - first.start:,} records of {first.topic}, partition {first.partition}, were deleted before "
-            f"they were read: its oldest offset is {earliest}, and the next to read is {first.start}{more}.",
+            f"they were read: the oldest offset is {earliest}, and the next to read is {first.start}{more}.",
             fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to continue "
             'without the deleted records, declare .on_missing("skip").',
         )
@@ -201,7 +204,7 @@ def _refuse_truncated(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if short is not None:
         raise RecordsLost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
-            f"and went up to {short.end}: its log was truncated, as by an unclean leader election.",
+            f"and ended at {short.end} before: its log was truncated, as by an unclean leader election.",
             fix="find out which records were written twice or lost, then refill the target with `helios run "
             "--full-refresh`, or run under a new name.",
         )
@@ -218,50 +221,50 @@ def deleted_ranges(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
 
 
 def advance(
-    after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips: bool = False
+    after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips_deleted: bool = False
 ) -> TopicsPosition:
-    """The end of the batch after a position: the end of the topics, or an earlier position if there is a limit.
+    """The end of the batch after a position: the end of the topics, or with a limit an earlier position.
 
     A new partition is read from offset 0, a new topic from its oldest record. The partitions share the limit in
     proportion to their waiting records.
 
     Args:
         after: The end of the last batch.
-        max_rows: The most records of the batch.
-        skips: Whether records that were deleted before they were read are skipped.
+        max_rows: The limit of records in the batch.
+        skips_deleted: Whether records that were deleted before they were read are skipped.
 
     Examples:
         >>> logs = {"t": Log("a", (0, 0), (90, 10))}
-        >>> advance(TopicsPosition({"t": Topic("a", (0,))}), logs, max_rows=50).topics["t"].offsets
+        >>> advance(TopicsPosition({"t": TopicOffsets("a", (0,))}), logs, max_rows=50).topics["t"].offsets
         (45, 5)
     """
-    starts = {name: _batch_start(after.topics.get(name), log, skips=skips) for name, log in logs.items()}
+    starts = {name: _batch_start(after.topics.get(name), log, skips_deleted) for name, log in logs.items()}
     waiting = {
         (name, partition): log.latest[partition] - starts[name].offsets[partition]
         for name, log in logs.items()
         for partition in range(len(log.latest))
     }
     counts = waiting if max_rows is None else _shares(waiting, max_rows)
-    ends: dict[str, Topic] = {}
+    ends: dict[str, TopicOffsets] = {}
     for name, topic in starts.items():
         offsets = (offset + counts[name, partition] for partition, offset in enumerate(topic.offsets))
         ends[name] = replace(topic, offsets=tuple(offsets))
     return TopicsPosition(ends)
 
 
-def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Range]:
-    """The records of about `most` offsets: the first after a position or, if there are none, the last before it.
+def sample_ranges(at: TopicsPosition, logs: Mapping[str, Log], count: int) -> list[Range]:
+    """Ranges of about `count` records: the first after a position or, without any, the last before the position.
 
     Examples:
-        >>> at = TopicsPosition({"t": Topic("a", (5,))})
-        >>> sampled(at, {"t": Log("a", (0,), (90,))}, 10), sampled(at, {"t": Log("a", (0,), (5,))}, 3)
+        >>> at = TopicsPosition({"t": TopicOffsets("a", (5,))})
+        >>> sample_ranges(at, {"t": Log("a", (0,), (90,))}, 10), sample_ranges(at, {"t": Log("a", (0,), (5,))}, 3)
         ([Range(topic='t', partition=0, start=5, end=15)], [Range(topic='t', partition=0, start=2, end=5)])
     """
-    sample = ranges(at, advance(at, logs, most))
+    sample = ranges(at, advance(at, logs, count))
     if sample:
         return sample
     partitions = sum(len(topic.offsets) for topic in at.topics.values())
-    share = math.ceil(most / max(1, partitions))
+    share = math.ceil(count / max(1, partitions))
     before = [
         Range(name, partition, max(logs[name].earliest[partition], offset - share), offset)
         for name, topic in at.topics.items()
@@ -271,25 +274,25 @@ def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Rang
     return [part for part in before if len(part) > 0]
 
 
-def _batch_start(topic: Topic | None, log: Log, *, skips: bool) -> Topic:
+def _batch_start(topic: TopicOffsets | None, log: Log, skips_deleted: bool) -> TopicOffsets:
     """The start of the next batch in a topic; `topic` is None for a new topic."""
     if topic is None:
-        return Topic(log.id, log.earliest, since=log.earliest)
+        return TopicOffsets(log.id, log.earliest, batch_start=log.earliest)
     new_partitions = len(log.latest) - len(topic.offsets)
     offsets = topic.offsets + (0,) * new_partitions
-    start = tuple(map(max, offsets, log.earliest)) if skips else offsets
-    return Topic(log.id, start, since=start if start != offsets else ())
+    start = tuple(map(max, offsets, log.earliest)) if skips_deleted else offsets
+    return TopicOffsets(log.id, start, batch_start=start if start != offsets else ())
 
 
-def _shares(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
-    """The number of records of a batch in each partition, in proportion to `waiting`, together at most `most`."""
+def _shares(waiting: Mapping[tuple[str, int], int], limit: int) -> dict[tuple[str, int], int]:
+    """The number of records of a batch in each partition, in proportion to `waiting`, together at most `limit`."""
     total = sum(waiting.values())
-    if total <= most:
+    if total <= limit:
         return dict(waiting)
-    remaining, shares = most, dict.fromkeys(waiting, 0)
+    remaining, shares = limit, dict.fromkeys(waiting, 0)
     # Partitions with many records first: if there are more partitions than records, the last ones get none.
     for partition, count in sorted(waiting.items(), key=lambda item: -item[1]):
-        rounded_up = -(-count * most // total)
+        rounded_up = -(-count * limit // total)
         shares[partition] = min(remaining, rounded_up)
         remaining -= shares[partition]
     return shares

@@ -1,4 +1,4 @@
-"""The interface to the topics of a source: topics of a cluster, or in a test a stand-in without a broker."""
+"""The interface to the topics of a source: a Kafka cluster, or in tests a stand-in without a broker."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class Topics(Protocol):
-    """The queries about the topics of a source; `helios.sources.kafka.spark.cluster.Cluster` sends them to Kafka."""
+    """Queries about the topics of a source; `helios.sources.kafka.spark.cluster.Cluster` sends them to Kafka."""
 
     def topics(self) -> list[str]:
         """The names of the topics that the source reads."""
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """The current logs of topics, without those of missing topics."""
+        """The current logs of the topics that exist."""
 
     def missing(self, names: Iterable[str]) -> NotFound:
         """The error for topics that do not exist."""
 
     def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
-        """For each topic, the offset in each partition of the first record at a time or later."""
+        """For each topic, the offset of each partition's first record at a time or later."""
 
     def oldest(self, ranges: Sequence[Range]) -> int | None:
         """The smallest timestamp of the first records of ranges, in milliseconds; None if it is unknown."""

@@ -24,7 +24,7 @@ APPLIES_TO = {
     "sample": "columns of JSON that are inferred, without schema=",
     "timestamps": "numbers of JSON where schema= has a timestamp",
 }
-"""For some arguments of `value()`, what they apply to. All other arguments apply to values with fields."""
+"""What some arguments of `value()` apply to. All other arguments apply to values with fields."""
 
 SAMPLE = 1_000
 """The default number of records from which the columns of JSON are inferred."""
@@ -61,7 +61,7 @@ class Registry:
         except ValueError:
             valid, parts = False, urlsplit("")
         if not valid or parts.username is not None:
-            # An address with an @ is not repeated, since it may have a password.
+            # The error does not show an address with an @, since the address may have a password.
             shown = "registry=" if "@" in url else f"registry={url!r}"
             why = "is not the address of a registry" if parts.username is None else "has a login, which would be shown"
             raise DeclarationError(
@@ -93,7 +93,7 @@ class Values:
         avro: The Avro schema, as JSON: the declared one, or that of the registry once it is known; None until then.
         extra: The policy for fields of a value that the schema lacks.
         sample: About how many records are read to infer the columns.
-        timestamps: The unit of JSON numbers where the schema has a timestamp.
+        timestamps: The unit of JSON numbers in columns of timestamps.
     """
 
     format: str = "bytes"
@@ -146,7 +146,7 @@ class Values:
 
     @staticmethod
     def _refuse(format: str, **passed: bool) -> None:
-        """Refuses an argument that a format does not take; `passed` says which of these arguments are passed."""
+        """Refuses arguments that a format does not take; `passed` says which of them the user has passed."""
         argument = next((name for name, is_passed in passed.items() if is_passed), None)
         if argument is not None:
             values = APPLIES_TO.get(argument, "values with fields")
@@ -155,18 +155,18 @@ class Values:
             )
 
     @property
-    def fields(self) -> bool:
+    def has_fields(self) -> bool:
         """True if a value has fields, which become columns."""
         return self.format in WITH_FIELDS
 
     @property
-    def inferred(self) -> bool:
+    def infers_columns(self) -> bool:
         return self.format == "json" and self.columns is None
 
     def text(self) -> str:
         """The declaration as text, for the list of the pipeline's steps."""
         columns = self.columns if self.format == "json" else self.avro
-        schema = f", schema={columns!r}" if self.fields and columns is not None else ""
+        schema = f", schema={columns!r}" if self.has_fields and columns is not None else ""
         registry = f", registry={self.registry.url!r}" if self.registry is not None else ""
         extra = f", extra={self.extra!r}" if self.extra != "fail" else ""
         unit = f", timestamps={self.timestamps!r}" if self.timestamps != "s" else ""
@@ -175,10 +175,10 @@ class Values:
     def details(self) -> Iterator[str]:
         """The lines of the plan about values."""
         extra = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}[self.extra]
-        yield f"values as {self.format}" + (f"; {extra}" if self.fields else "")
+        yield f"values as {self.format}" + (f"; {extra}" if self.has_fields else "")
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
-        if self.inferred:
+        if self.infers_columns:
             yield f"columns inferred from about {self.sample:,} records at the first start, and kept in the checkpoint"
         if self.registry is not None:
             login = f", as {self.registry.username}" if self.registry.username is not None else ""
@@ -190,9 +190,9 @@ class Values:
         """The values for `helios plan --json`."""
         return {
             "value": self.format,
-            "extra": self.extra if self.fields else None,
+            "extra": self.extra if self.has_fields else None,
             "timestamps": self.timestamps if self.format == "json" else None,
-            "inferred_from": self.sample if self.inferred else None,
+            "inferred_from": self.sample if self.infers_columns else None,
             "registry": self.registry.url if self.registry is not None else None,
         }
 

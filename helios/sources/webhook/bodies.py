@@ -161,11 +161,10 @@ def _after_space(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
+def line_of(delivery_id: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
     """A delivery as a line of a segment. Apart from line breaks, the text of the body is not changed.
 
     Args:
-        delivery: The id of the delivery.
         at: The time of receipt.
         body: The verified body.
         columns: Whether the fields of the body become columns; otherwise the body is one column, `body`.
@@ -175,7 +174,7 @@ def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes
         b'{"_webhook_id": "m1", "_webhook_received_at": "2026-01-01T00:00:00.000000Z", "id": 1.10}'
     """
     received = at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    head = json.dumps({ID: delivery, RECEIVED: received})[:-1].encode()
+    head = json.dumps({ID: delivery_id, RECEIVED: received})[:-1].encode()
     if not columns:
         return head + b', "body": ' + one_line(body).strip() + b"}"
     fields = one_line(body).strip()[1:].lstrip()

@@ -34,27 +34,27 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        waiting: The connections without a current request, the longest idle first. The dict serves as an ordered set.
+        waiting: The connections without a current request, the longest idle first, as an ordered set.
     """
 
-    most: int
+    max_connections: int
     waiting: dict[Connection, None] = field(default_factory=dict)
 
     @property
     def at_once(self) -> int:
         """The connections that are accepted at once: few, since the limit is enforced only after they are accepted."""
-        return max(2, min(AT_ONCE, self.most // 8))
+        return max(2, min(AT_ONCE, self.max_connections // 8))
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. The longest idle one is closed if there are too many."""
+    """A connection whose headers must arrive in time. Of too many connections, the longest idle one is closed."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
-    _size = 0
+    _header_bytes = 0
 
     @classmethod
-    def under(cls, limits: Limits) -> type[Connection]:
+    def with_limits(cls, limits: Limits) -> type[Connection]:
         """Returns a subclass for the connections of one server, with the server's limits."""
         return type(cls.__name__, (cls,), {"limits": limits})
 
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.limits.waiting[self] = None
         self._await_headers()
-        if len(self.connections) > self.limits.most:
+        if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.limits.waiting))
             oldest.transport.abort()
             self.limits.waiting.pop(oldest)
@@ -78,9 +78,9 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._await_headers()
-        self._size += len(data)
+        self._header_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._size > LARGEST_HEADERS:
+        if self._deadline is not None and self._header_bytes > LARGEST_HEADERS:
             self.transport.abort()
 
     @override
@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
             self.limits.waiting[self] = None
 
     def _await_headers(self) -> None:
-        self._size = 0
+        self._header_bytes = 0
         self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def _stop_deadline(self) -> None:

@@ -21,8 +21,8 @@ SIGNED = ("standard", "github")
 Fractions: TypeAlias = Literal["refuse", "truncate"]
 FRACTIONS = ("refuse", "truncate")
 
-LARGEST = 16_000_000
-"""The largest possible limit of a body, in bytes: Spark's JSON parser accepts at most 20 million characters."""
+MAX_BODY_BYTES = 16_000_000
+"""The largest value of `max_body_bytes`: Spark's JSON parser accepts at most 20 million characters."""
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
 """The fields of a stored delivery in addition to the fields of its body: its id, and the time of receipt."""
@@ -41,7 +41,7 @@ class WebhookSource(Source):
     Attributes:
         path: The path of the URL.
         secrets: The secrets; any of them may sign a delivery. Without secrets, unsigned deliveries are accepted.
-        form: How deliveries are signed: "standard" or "github".
+        form: The form of the signatures: "standard" or "github".
         host: The host on which the receiver listens.
         port: The port on which the receiver listens.
         folder: The folder in which deliveries wait until a run has committed them.
@@ -49,8 +49,8 @@ class WebhookSource(Source):
         bad_row: The policy for stored deliveries that do not fit the columns when they are read.
         metadata: The columns of `METADATA` that are added.
         fraction: The policy for timestamp digits beyond microseconds.
-        largest: The most bytes of a body.
-        waiting: The most bytes of stored deliveries that no run has committed.
+        max_body_bytes: The limit of a body.
+        max_waiting_bytes: The limit of the stored deliveries that no run has committed.
         window: Seconds in which a second delivery with the same id is a duplicate.
         poll: Seconds between two looks for stored deliveries.
     """
@@ -67,8 +67,8 @@ class WebhookSource(Source):
     bad_row: str = "fail"
     metadata: tuple[str, ...] = ()
     fraction: str = "refuse"
-    largest: int = 1_000_000
-    waiting: int = 10_000_000_000
+    max_body_bytes: int = 1_000_000
+    max_waiting_bytes: int = 10_000_000_000
     window: float = 86_400.0
     poll: float | None = 1.0
 
@@ -135,14 +135,15 @@ class WebhookSource(Source):
         """
         for name, number in (("body", body), ("waiting", waiting)):
             count(number, f"limits: {name}")
-        if body is not None and body > LARGEST:
+        if body is not None and body > MAX_BODY_BYTES:
             raise DeclarationError(
-                f"limits(body={body}): Spark cannot read JSON texts that are much larger than {LARGEST:,} bytes.",
+                f"limits(body={body}): Spark cannot read JSON much larger than {MAX_BODY_BYTES:,} bytes.",
                 where=caller(),
-                fix=f"write .limits(body={LARGEST}) or less.",
+                fix=f"write .limits(body={MAX_BODY_BYTES}) or less.",
             )
         window = duration(duplicates, "duplicates") if duplicates is not None else self.window
-        return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
+        most_body, most_waiting = body or self.max_body_bytes, waiting or self.max_waiting_bytes
+        return replace(self, max_body_bytes=most_body, max_waiting_bytes=most_waiting, window=window)
 
     def fractions(self, action: Fractions) -> Self:
         """Sets the policy for timestamp digits beyond microseconds, which Go and .NET write, and columns cannot store.
@@ -168,7 +169,7 @@ class WebhookSource(Source):
             names: "_webhook_id" and "_webhook_received_at" (by the receiver's clock); by default both.
 
         Raises:
-            DeclarationError: There is no such column.
+            DeclarationError: A name is not one of these.
         """
         wanted = dict(metadata_columns(names or tuple(METADATA), {}, METADATA))
         return replace(self, metadata=tuple(name for name in METADATA if name in wanted))
@@ -226,8 +227,8 @@ class Webhook:
             schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
                 the body is one column, `body`, of JSON text.
             extra: The policy for fields that the schema does not have: "fail" refuses the delivery with 422; "ignore"
-                leaves them out; "add" adds them as string columns, with values that are not strings as JSON, since a
-                later delivery may have another type.
+                leaves them out; "add" adds them as string columns, since a later delivery may have another type; values
+                that are not strings become JSON text.
 
         Raises:
             DeclarationError: The path is not the path of a URL, or `extra` is passed without a schema.
@@ -241,7 +242,7 @@ class Webhook:
         one_of(extra, EXTRA, "extra")
         if schema is None and extra != "fail":
             raise DeclarationError(
-                f"Webhook.source({path!r}): extra= applies to fields beside a declared schema, and none is declared.",
+                f"Webhook.source({path!r}): extra= applies to fields that schema= lacks, and there is no schema=.",
                 where=caller(),
                 fix="pass schema=, or leave extra= out.",
             )

@@ -47,7 +47,7 @@ LONGEST_ID = 256
 RETRY_AFTER = "5"
 """Seconds that a sender waits after 429 and 503."""
 
-STARTING = 10.0
+STARTUP_SECONDS = 10.0
 """Seconds after the start in which an unknown path gets 503 instead of 404, since its endpoint may still be opening."""
 
 BODY_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 100_000
@@ -70,12 +70,12 @@ class Endpoint:
     Attributes:
         path: The path of the URL, such as `/orders`.
         secrets: The secrets; any of them may sign a delivery. Without secrets, unsigned deliveries are accepted.
-        form: How deliveries are signed: a key of `FORMS`.
+        form: The form of the signatures: a key of `FORMS`.
         schema: The columns that a body must fit; None accepts any JSON.
         extra: The policy for fields that are not declared: "fail", "ignore" or "add".
-        largest: The most bytes of a body.
+        max_body_bytes: The limit of a body.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
-        waiting: The most bytes of segments that no run has committed.
+        max_waiting_bytes: The limit of the segments that no run has committed.
         window: Seconds in which a second delivery with the same id is a duplicate.
         seal: Seconds after which an open segment is sealed.
     """
@@ -86,8 +86,8 @@ class Endpoint:
     schema: Schema | None = None
     extra: str = "fail"
     fraction: str = "refuse"
-    largest: int = 1_000_000
-    waiting: int = 10_000_000_000
+    max_body_bytes: int = 1_000_000
+    max_waiting_bytes: int = 10_000_000_000
     window: float = 86_400.0
     seal: float = 1.0
 
@@ -163,11 +163,11 @@ class Receiver:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         """Refuses all deliveries if an error has ended a task, since nothing would be written or sealed any more."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._refuse(f"{type(error).__name__}: {error}. Start the receiver again")
+            self._stop_accepting(f"{type(error).__name__}: {error}. Start the receiver again")
             waiting, self._queue = self._queue, []
             self._settle(waiting, RunError(str(error)))
 
-    def _refuse(self, cause: str) -> None:
+    def _stop_accepting(self, cause: str) -> None:
         if not self._disk_problem:
             self._log(f"{self.endpoint.path} takes no deliveries: {cause}")
         self._disk_problem = f"{self.endpoint.path}: {cause}"
@@ -186,7 +186,7 @@ class Receiver:
                 try:
                     await self._on_disk(partial(self._segments.append, lines))
                 except OSError as error:
-                    self._refuse(_cause_of(error))
+                    self._stop_accepting(_cause_of(error))
                     self._settle(group, error)
                 except BaseException as error:
                     self._settle(group, RunError(str(error)))
@@ -220,19 +220,19 @@ class Receiver:
                     self._known = {delivery_id: at for delivery_id, at in self._known.items() if at >= oldest}
                     await self._on_disk(self._segments.forget)
             except OSError as error:
-                self._refuse(_cause_of(error))
+                self._stop_accepting(_cause_of(error))
             self._last_check = time.monotonic()
 
     async def _check(self) -> None:
         """Seals a segment that is old or large enough. After a disk error, tests whether the disk works again."""
         if any(task.done() for task in self._tasks):
             await self._on_disk(self._segments.seal)
-            return  # the writer has ended with an unknown error, which only a new start mends
+            return  # an unknown error has ended the writer: only a restart helps
         if self._disk_problem:
             await self._on_disk(self._segments.mend)
         if self._segments.due or self._segments.age >= self.endpoint.seal:
             await self._on_disk(self._segments.seal)
-        self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.waiting
+        self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.max_waiting_bytes
         if self._disk_problem:
             self._disk_problem = ""
             self._log(f"{self.endpoint.path} takes deliveries again")
@@ -268,7 +268,7 @@ class Receiver:
         return await self._store(delivery_id, body)
 
     async def _body(self, request: Request) -> bytes:
-        largest = self.endpoint.largest
+        largest = self.endpoint.max_body_bytes
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > largest:
             raise Refused(413, f"the body has {int(length):,} bytes; {largest:,} are allowed")
@@ -327,12 +327,12 @@ def _cause_of(error: OSError) -> str:
 
 
 def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
-    """The HTTP application of receivers by path, with `/healthz`; it sees later changes of the mapping."""
+    """The HTTP application of receivers by path, with `/healthz`. It follows later changes of the mapping."""
     started_at = time.monotonic()
 
     async def deliver(request: Request) -> Response:
         receiver = receivers.get(request.url.path)
-        if receiver is None and time.monotonic() - started_at < STARTING:
+        if receiver is None and time.monotonic() - started_at < STARTUP_SECONDS:
             return JSONResponse({"error": "nothing is received here yet"}, 503, {"Retry-After": RETRY_AFTER})
         if receiver is None:
             return JSONResponse({"error": "nothing is received here"}, 404)

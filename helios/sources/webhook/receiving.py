@@ -13,7 +13,7 @@ from helios.errors import EnvironmentProblem
 from helios.sources.webhook.declare import WebhookSource
 
 RECEIVING = "helios.sources.webhook.receiving:receiving"
-"""The name of the function that receives deliveries next to a pipeline, as `SourceKind.beside` has it."""
+"""The name of the function that receives deliveries next to a pipeline, for `SourceKind.companion`."""
 
 
 @contextmanager

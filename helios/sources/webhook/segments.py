@@ -1,7 +1,7 @@
 """Stores deliveries on disk, as lines of JSON in segments. Each delivery is durable before it is acknowledged.
 
-A segment has a hidden name until it is full or old enough. Then it is sealed: it gets its final name. So readers of the
-folder only see complete segments. For each sealed segment, another file has the ids of the segment's deliveries, to
+A segment has a hidden name until it is large or old enough. Then it is sealed: it gets its final name. So readers of
+the folder see only complete segments. For each sealed segment, another file has the ids of the segment's deliveries, to
 find duplicates after a restart.
 
     orders/
@@ -58,13 +58,13 @@ class Segments:
     Args:
         folder: The folder; it is created if missing.
         window: Seconds for which the ids of deliveries are kept.
-        full: The size in bytes at which a segment is sealed.
+        seal_size: The size in bytes at which a segment is sealed.
     """
 
-    def __init__(self, folder: Path, *, window: float = 86_400.0, full: int = 32_000_000) -> None:
+    def __init__(self, folder: Path, *, window: float = 86_400.0, seal_size: int = 32_000_000) -> None:
         self._folder = folder
         self._window = window
-        self._full = full
+        self._seal_size = seal_size
         self._lock: FileLock | None = None
         self._file: int | None = None
         self._open = Segment(folder)
@@ -100,7 +100,7 @@ class Segments:
                 self._unsealed.append(_abandoned(path))
             self._seal_all()
             self.forget()
-            return {delivery: at for file, at in self._id_files() for delivery in _lines(file)}
+            return {delivery_id: at for file, at in self._id_files() for delivery_id in _lines(file)}
         except OSError as error:
             self._unlock()
             raise self._disk_error(error) from error
@@ -112,7 +112,7 @@ class Segments:
             deliveries: The id of each delivery, and its JSON on one line, without the line break.
 
         Raises:
-            OSError: The disk is full or broken. The segment has none of the deliveries then.
+            OSError: The disk is full or broken. None of the deliveries is stored then.
         """
         file = self._open_file()
         data = b"".join(line + b"\n" for _, line in deliveries)
@@ -158,8 +158,8 @@ class Segments:
 
     @property
     def due(self) -> bool:
-        """True if the open segment is full, or a segment waits for `mend`."""
-        return bool(self._unsealed) or self._open.size >= self._full
+        """True if the open segment is large enough to be sealed, or a segment waits for `mend`."""
+        return bool(self._unsealed) or self._open.size >= self._seal_size
 
     def waiting(self) -> int:
         """Bytes of all segments that no run has committed yet."""

@@ -26,19 +26,17 @@ KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS = 5, 10
 """Seconds for which an idle connection is kept, and for which a stopping server still answers requests."""
 
 BACKLOG = 2048
-"""The kernel queues at most so many connections until the server accepts them."""
+"""The most connections that the kernel queues until the server accepts them."""
 
-MOST_CONNECTIONS = 1000
-"""The largest result of `most_connections`."""
+MAX_CONNECTIONS = 1000
+"""The largest result of `connection_limit`."""
 
 
-def most_connections() -> int:
+def connection_limit() -> int:
     """The connection limit of a server: half of the free file handles. Segments, runs and the catalog need the rest."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64  # a guess without /proc
-    return (
-        MOST_CONNECTIONS if allowed == resource.RLIM_INFINITY else max(4, min(MOST_CONNECTIONS, (allowed - used) // 2))
-    )
+    return MAX_CONNECTIONS if allowed == resource.RLIM_INFINITY else max(4, min(MAX_CONNECTIONS, (allowed - used) // 2))
 
 
 class Server:
@@ -59,19 +57,19 @@ class Server:
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(quiet_handler(log))
-        limits = Limits(most_connections())
+        limits = Limits(connection_limit())
         self._thread = ServerThread(
             app_of(self.receivers),
             self._socket,
             self._loop,
             name="webhooks",
-            http=Connection.under(limits),
+            http=Connection.with_limits(limits),
             backlog=limits.at_once,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         self._thread.start(f"the receiver of webhooks on {self.address}")
-        self._socket.listen(BACKLOG)  # uvicorn's `backlog` is smaller, as it also limits how many are accepted at once
+        self._socket.listen(BACKLOG)  # uvicorn's `backlog` is smaller: it also limits how many are accepted at once
 
     @contextmanager
     def taking(self, receiver: Receiver) -> Generator[None, None, None]:
@@ -156,8 +154,8 @@ def _endpoint(source: WebhookSource) -> Endpoint:
         schema=from_ddl(declared, source.origin) if declared is not None else None,
         extra=source.extra,
         fraction=source.fraction,
-        largest=source.largest,
-        waiting=source.waiting,
+        max_body_bytes=source.max_body_bytes,
+        max_waiting_bytes=source.max_waiting_bytes,
         window=source.window,
         seal=min(source.poll or 1.0, 5.0),
     )

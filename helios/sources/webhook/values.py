@@ -1,8 +1,8 @@
 """Decides which JSON values a column accepts: only those that the reader of segments reads without changing them.
 
-Segments are read by `helios.sources.files.spark.json_lines` and Spark's parser. A value that these refuse would stop a
-run or go to the quarantine, although its sender was answered with 200. So each rule here is at least as strict as
-theirs.
+Segments are read by `helios.sources.files.spark.json_lines` and Spark's parser. A value that the
+reader refuses would stop a run or go to the quarantine, although its sender was answered with 200. So each rule here
+is at least as strict as the reader.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from helios.plan.typing.types import SparkType
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """The number of bits of each integer type."""
 
-LONGEST_POWER = 39
-"""The most characters of a decimal with an exponent: a longer one might lose digits when it is read. Also the largest
-exponent of a zero."""
+LONGEST_WITH_EXPONENT = 39
+"""The most characters of a decimal that is written with an exponent: a longer one might lose digits when it is read.
+Also the largest exponent of a zero."""
 
 NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -153,14 +153,14 @@ def _decimal(value: Any, kind: SparkType) -> bool:
         return False
     text = value.text if isinstance(value, Real) else str(value)
     match = NUMBER.fullmatch(text)
-    if match is None or (match[3] is not None and len(text) > LONGEST_POWER):
+    if match is None or (match[3] is not None and len(text) > LONGEST_WITH_EXPONENT):
         return False
     numbers = kind.numbers or (10, 0)
     precision, scale = numbers if len(numbers) == 2 else (numbers[0], 0)
     whole, fraction, power = match[1], match[2] or "", int(match[3] or "0")
     digits = (whole + fraction).lstrip("0")
     if not digits:
-        return abs(power) <= LONGEST_POWER
+        return abs(power) <= LONGEST_WITH_EXPONENT
     significant = digits.rstrip("0")
     exponent = power - len(fraction) + len(digits) - len(significant)  # the value is significant * 10 ** exponent
     return -exponent <= scale and len(significant) + exponent <= precision - scale
@@ -185,7 +185,7 @@ def _time(value: Any, kind: SparkType) -> bool:
 
 
 def _instant(text: str) -> datetime:
-    """Parses a time. Also in UTC, it must lie in the years 1 to 9999, the range of Python's readers of tables."""
+    """Parses a time in the years 1 to 9999, also in UTC: the range of Python's readers of tables."""
     instant = datetime.fromisoformat(text)
     return instant.astimezone(UTC) if instant.tzinfo is not None else instant
 

@@ -28,7 +28,7 @@ GB = 1 << 30
 )
 def test_the_heap_is_a_quarter_within_bounds(physical: int | None, limit: int | None, heap: int, why: str) -> None:
     found = local_heap(physical, limit)
-    assert (found.bytes, found.why) == (heap, why)
+    assert (found.bytes, found.reason) == (heap, why)
 
 
 @pytest.mark.parametrize(

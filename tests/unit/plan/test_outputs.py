@@ -56,7 +56,7 @@ def test_a_topic_as_a_sink(context: Context) -> None:
 def test_what_a_topic_as_a_sink_refuses() -> None:
     sink = Kafka.sink("big")
     for declare, message in (
-        (lambda: Kafka.sink("a b"), "topics are named by letters"),
+        (lambda: Kafka.sink("a b"), "a topic has a name of letters"),
         (lambda: sink.value("avro"), r"value\('avro'\) is unknown"),
         (lambda: sink.value("json", "id"), "takes all columns, and no expression"),
         (lambda: sink.key(" "), r"key\(\) takes text"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from helios.errors import InputError, NotFound, Origin, RunError
-from helios.sources.kafka.registry import authorization, get_json, latest
+from helios.sources.kafka.registry import authorization, get_json, latest_schema
 from helios.sources.kafka.values import Registry as Declared
 from tests.kafka.registry import Registry
 from tests.services.server import Port
@@ -30,7 +30,7 @@ def declared(registry: Registry, login: tuple[str, str] | None = None) -> Declar
 def test_the_latest_schema_of_a_subject(registry: Registry) -> None:
     registry.register("orders", SCHEMA)
     id = registry.register("orders", {**SCHEMA, "doc": "more"})
-    found = latest(declared(registry), "orders", WHERE)
+    found = latest_schema(declared(registry), "orders", WHERE)
     assert (found.id, found.version) == (id, 2)
     assert '"doc": "more"' in found.schema
     assert get_json(declared(registry), "/subjects", WHERE) == ["orders"]
@@ -38,13 +38,13 @@ def test_the_latest_schema_of_a_subject(registry: Registry) -> None:
 
 def test_what_a_registry_does_not_know_or_refuses(registry: Registry) -> None:
     with pytest.raises(NotFound, match=r"script.py:1: .* has no subject 'orders'"):
-        latest(declared(registry), "orders", WHERE)
+        latest_schema(declared(registry), "orders", WHERE)
     registry.register("listed", SCHEMA, references=[{"name": "B", "subject": "b", "version": 1}])
     with pytest.raises(InputError, match="refers to other schemas"):
-        latest(declared(registry), "listed", WHERE)
+        latest_schema(declared(registry), "listed", WHERE)
     registry.register("proto", SCHEMA, schemaType="PROTOBUF")
     with pytest.raises(InputError, match="schemas of PROTOBUF"):
-        latest(declared(registry), "proto", WHERE)
+        latest_schema(declared(registry), "proto", WHERE)
     registry.closed = True
     with pytest.raises(RunError, match=r"answers 401: Unauthorized\. Fix: give registry_login"):
         get_json(declared(registry), "/subjects", WHERE)

@@ -10,7 +10,7 @@ from helios.sources.kafka.topics import (
     Log,
     Range,
     RecordsLost,
-    Topic,
+    TopicOffsets,
     TopicsPosition,
     advance,
     deleted_ranges,
@@ -19,7 +19,7 @@ from helios.sources.kafka.topics import (
     verify,
 )
 
-AT = TopicsPosition({"t": Topic("a", (5, 7))})
+AT = TopicsPosition({"t": TopicOffsets("a", (5, 7))})
 
 
 def verified(at: TopicsPosition, **logs: Log) -> None:
@@ -27,7 +27,7 @@ def verified(at: TopicsPosition, **logs: Log) -> None:
 
 
 def test_a_position_is_read_back() -> None:
-    at = TopicsPosition({"t": Topic("a", (5, 7)), "b.c": Topic("b", (9,), since=(4,))})
+    at = TopicsPosition({"t": TopicOffsets("a", (5, 7)), "b.c": TopicOffsets("b", (9,), batch_start=(4,))})
     assert TopicsPosition.parse(at.as_json()) == at
     assert at.as_json()["topics"]["b.c"] == {"id": "b", "offsets": [9], "since": [4]}
     assert TopicsPosition.of({"log": "x", "entry": 1}) is None
@@ -37,19 +37,19 @@ def test_a_new_partition_begins_at_0_and_a_new_topic_at_its_oldest_record() -> N
     logs = {"t": Log("a", (0, 0, 0), (5, 9, 4)), "u": Log("b", (3,), (6,))}
     end = advance(AT, logs)
     assert ranges(AT, end) == [Range("t", 1, 7, 9), Range("t", 2, 0, 4), Range("u", 0, 3, 6)]
-    assert end.topics["u"] == Topic("b", (6,), since=(3,))
-    assert advance(end, logs).topics["u"] == Topic("b", (6,))
+    assert end.topics["u"] == TopicOffsets("b", (6,), batch_start=(3,))
+    assert advance(end, logs).topics["u"] == TopicOffsets("b", (6,))
     assert ranges(end, advance(end, logs)) == []
 
 
 def test_records_that_are_gone_are_passed_over_and_the_position_says_so() -> None:
     logs = {"t": Log("a", (8, 0, 2), (9, 9, 3))}
-    end = advance(AT, logs, skips=True)
-    assert end.topics["t"] == Topic("a", (9, 9, 3), since=(8, 7, 2))
+    end = advance(AT, logs, skips_deleted=True)
+    assert end.topics["t"] == TopicOffsets("a", (9, 9, 3), batch_start=(8, 7, 2))
     assert ranges(AT, end) == [Range("t", 0, 8, 9), Range("t", 1, 7, 9), Range("t", 2, 2, 3)]
     assert ranges(AT, TopicsPosition.parse(end.as_json())) == ranges(AT, end)
     assert deleted_ranges(AT, logs) == [Range("t", 0, 5, 8)]
-    assert advance(end, logs, skips=True).topics["t"] == Topic("a", (9, 9, 3))
+    assert advance(end, logs, skips_deleted=True).topics["t"] == TopicOffsets("a", (9, 9, 3))
 
 
 @given(
@@ -59,7 +59,7 @@ def test_records_that_are_gone_are_passed_over_and_the_position_says_so() -> Non
 def test_bounded_batches_read_each_offset_once(partitions: list[tuple[int, int]], most: int) -> None:
     starts, counts = zip(*partitions, strict=True)
     log = Log("a", starts, tuple(start + count for start, count in partitions))
-    at = TopicsPosition({"t": Topic("a", starts)})
+    at = TopicsPosition({"t": TopicOffsets("a", starts)})
     read: list[tuple[int, int]] = []
     while at != (end := advance(at, {"t": log}, most)):
         found = ranges(at, end)
@@ -74,11 +74,17 @@ def test_bounded_batches_read_each_offset_once(partitions: list[tuple[int, int]]
     ("logs", "message"),
     [
         ({}, "the topic t is gone"),
-        ({"t": Log("z", (0, 0), (9, 9))}, "was deleted and recreated: its id is z, and a was read up to offsets 5, 7"),
+        (
+            {"t": Log("z", (0, 0), (9, 9))},
+            "was deleted and recreated: its id is z, and the topic with the id a was read up to offsets 5, 7",
+        ),
         ({"t": Log("a", (0,), (9,))}, "was deleted and recreated"),
         ({"t": Log("a", (8, 0), (9, 9))}, "3 records of t, partition 0, were deleted .* the next to read is 5\\."),
         ({"t": Log("a", (8, 8), (9, 9))}, "the next to read is 5; partitions with deleted records: 2"),
-        ({"t": Log("a", (0, 0), (9, 6))}, "t, partition 1, ends at offset 6, and went up to 7: its log was truncated"),
+        (
+            {"t": Log("a", (0, 0), (9, 6))},
+            "t, partition 1, ends at offset 6, and ended at 7 before: its log was truncated",
+        ),
     ],
 )
 def test_what_is_lost(logs: dict[str, Log], message: str) -> None:
@@ -92,7 +98,7 @@ def test_what_was_read_may_be_deleted() -> None:
 
 
 def test_deleted_records_may_be_skipped_and_a_truncated_log_may_not() -> None:
-    verify(AT, empty_ranges(AT), {"t": Log("a", (8, 0), (9, 9))}, skips=True)
+    verify(AT, empty_ranges(AT), {"t": Log("a", (8, 0), (9, 9))}, skips_deleted=True)
     with pytest.raises(RecordsLost, match="its log was truncated"):
-        verify(AT, empty_ranges(AT), {"t": Log("a", (0, 0), (9, 6))}, skips=True)
-    assert ranges(AT, advance(AT, {"t": Log("a", (0, 0), (3, 9))}, skips=True)) == [Range("t", 1, 7, 9)]
+        verify(AT, empty_ranges(AT), {"t": Log("a", (0, 0), (9, 6))}, skips_deleted=True)
+    assert ranges(AT, advance(AT, {"t": Log("a", (0, 0), (3, 9))}, skips_deleted=True)) == [Range("t", 1, 7, 9)]

@@ -79,7 +79,7 @@ def test_the_answers(url: str) -> None:
 
 
 def test_an_unknown_path(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiver, "STARTING", 0)
+    monkeypatch.setattr(receiver, "STARTUP_SECONDS", 0)
     assert post(url.replace("/orders", "/order"), b"{}")[0] == 404
 
 

@@ -52,7 +52,7 @@ def test_what_a_receiver_that_died_has_left(tmp_path: Path) -> None:
 
 
 def test_a_large_segment_is_sealed(tmp_path: Path) -> None:
-    segments = Segments(tmp_path, full=50)
+    segments = Segments(tmp_path, seal_size=50)
     segments.open()
     for number in range(6):
         segments.append([line(str(number))])

@@ -5,7 +5,7 @@ import java.math.BigInteger;
 import java.util.Base64;
 import org.apache.spark.sql.api.java.UDF2;
 
-/** The text of a decimal from Kafka Connect's JSON, which has its digits in base64, and a scale; null if damaged. */
+/** Turns a decimal of Kafka Connect, digits in base64 and a scale, into text; a damaged one becomes null. */
 public class ConnectDecimal implements UDF2 {
   private static final long serialVersionUID = 1L;
 

@@ -14,19 +14,19 @@ from helios.errors import CheckpointError, HeliosError, NotFound
 from helios.model.mirror import MirrorSink
 from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.debezium import CdcSource
-from helios.sources.changes.slots import look_at_slot
+from helios.sources.changes.slot_check import check_slot
 from helios.sources.changes.spark import rows as debezium_rows
 from helios.sources.changes.spark.tables import RECORDS
 from helios.sources.changes.spark.topic import TopicChangesReader
 from helios.sources.changes.spark.transactions import QUIET_SECONDS, end_of_transactions
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.kafka.topics import Log, Range, Topic, TopicsPosition
+from helios.sources.kafka.topics import Log, Range, TopicOffsets, TopicsPosition
 from helios.table.positions import Span
 
 SAMPLES = (200, 20_000, None)
 """How many of the newest records of each partition are read to find the columns and keys.
 
-If these records have none, the next number is tried; None reads all records.
+If these records have no columns and keys, the next number is tried; None reads all records.
 """
 
 
@@ -66,12 +66,12 @@ class DebeziumReader(TopicChangesReader):
             self._frozen = self._cluster.logs(self._earlier_logs)
 
     def _note_unread_slot(self) -> None:
-        """Notes a problem of the replication slot: if nobody reads it, the database seems to have no changes."""
+        """Notes a problem of the replication slot: if nobody reads the slot, the database seems to have no changes."""
         slot = self._changes_source.replication
         if slot is None:
             return
         try:
-            look_at_slot(slot, None)
+            check_slot(slot, None)
         except HeliosError as problem:
             self.context.observer.noted(f"the topics may lack changes: {problem}")
 
@@ -88,7 +88,7 @@ class DebeziumReader(TopicChangesReader):
         def read(end: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
             return self._records_of(self.context.spark, self.span(at.as_json(), end.as_json()), wanted)
 
-        return end_of_transactions(at, earlier_logs, logs, read, most=max_rows, skips=self._skips)
+        return end_of_transactions(at, earlier_logs, logs, read, max_rows=max_rows, skips_deleted=self._skips_deleted)
 
     # columns and keys
 
@@ -103,7 +103,7 @@ class DebeziumReader(TopicChangesReader):
         return columns
 
     def keys(self) -> tuple[str, ...]:
-        """The key columns: the declared ones, or those of the upsert, or those of the records.
+        """The key columns: the declared ones, or else those of the upsert, or else those of the records.
 
         Raises:
             NotFound: No record has a key yet.
@@ -140,8 +140,8 @@ class DebeziumReader(TopicChangesReader):
                 )
                 for name, log in logs.items()
             }
-            start = TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()})
-            end = TopicsPosition({name: Topic(log.id, log.latest) for name, log in logs.items()})
+            start = TopicsPosition({name: TopicOffsets(log.id, offsets[name]) for name, log in logs.items()})
+            end = TopicsPosition({name: TopicOffsets(log.id, log.latest) for name, log in logs.items()})
             records = self._records(self.context.spark, self.span(start.as_json(), end.as_json()))
             if records is None:
                 return None
@@ -176,8 +176,8 @@ class DebeziumReader(TopicChangesReader):
             raise CheckpointError(
                 f"{checkpoint.location}/{self._file}, the columns of a source, cannot be read ({error}).",
                 where=self._changes_source.origin,
-                fix="delete it, and start when Debezium has written a record; or declare them: Cdc.debezium(..., "
-                "key=, schema=).",
+                fix="delete the file, and start when Debezium has written a record; or declare the columns and keys: "
+                "Cdc.debezium(..., key=, schema=).",
             ) from error
 
     # rows

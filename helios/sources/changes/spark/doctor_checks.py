@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from helios.sources.changes.debezium import CdcSource
-from helios.sources.changes.slots import look_at_slot
+from helios.sources.changes.slot_check import check_slot
 from helios.sources.changes.topic import TopicChanges
 from helios.sources.common.doctor_check import DoctorCheck
 from helios.sources.kafka.spark.doctor_checks import kafka
@@ -16,5 +16,5 @@ def changes(source: TopicChanges) -> tuple[list[DoctorCheck], list[DoctorCheck]]
     without_jvm, with_jvm = kafka(source.kafka)
     slot = source.replication if isinstance(source, CdcSource) else None
     if slot is not None:
-        without_jvm.append(DoctorCheck(f"replication slot {slot.name}", partial(look_at_slot, slot, source.origin)))
+        without_jvm.append(DoctorCheck(f"replication slot {slot.name}", partial(check_slot, slot, source.origin)))
     return without_jvm, with_jvm

@@ -22,7 +22,7 @@ OPERATION, ORDER = "__helios_operation", "__helios_order_value"
 """Hidden columns: the operation of a change, and the value of the declared order."""
 
 POSITION_FIELDS = ("offset", "partition")
-"""The fields of a record that order changes, if no order is declared or if values of the declared order are equal."""
+"""The fields of a record that order changes without a declared order, and among equal values of a declared order."""
 
 
 class ChangeLogReader(TopicChangesReader):
@@ -46,7 +46,7 @@ class ChangeLogReader(TopicChangesReader):
 
     @override
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
-        source = self._with_columns(end.topics)
+        source = self._with_value_columns(end.topics)
         self._inferred.keep()
         rejected = self.context.rejected_input
         rows = kafka_rows.rows(
@@ -104,7 +104,7 @@ def _means(meaning: str, source: ChangeLogSource) -> Column:
 
 
 def _bad_reason(source: ChangeLogSource) -> Column:
-    """The reason why a parsed record is not a change; null if it is one."""
+    """The reason why a parsed record is not a change; null for a change."""
     operation = F.col(OPERATION)
     known = [value for value, _ in source.operations]
     unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', which is none of {', '.join(known)}"))
@@ -121,8 +121,8 @@ def _bad_reason(source: ChangeLogSource) -> Column:
 def _order(df: DataFrame, source: ChangeLogSource) -> Column:
     """The order of a change.
 
-    The name of the first field contains the declared expression. If the expression is changed later, the name differs
-    from the one that the target has stored, and the target refuses the new orders.
+    The name of the first field contains the declared expression. If the expression changes later, the new name differs
+    from the name that the target has stored, and the target refuses the new orders.
     """
     position = [F.col(RECORD)[name].cast("bigint").alias(name) for name in POSITION_FIELDS]
     if source.order is None:

@@ -34,7 +34,7 @@ KEY_TEXT = "__helios_key_text"
 """The hidden column with the record's key as text; null if the key is not UTF-8."""
 
 WHY_NO_CHANGE = "__helios_not_a_change"
-"""The hidden column with the reason why a record is not a change of a row; null if it is one."""
+"""The hidden column with the reason why a record is not a change of a row; null for a change of a row."""
 
 VALUES, CONVERTED = "__helios_values", "__helios_converted"
 """Hidden columns: the row's values as Spark parses them (`ConnectType.stored`), and in the types of their columns."""
@@ -99,15 +99,15 @@ def events(records: DataFrame) -> DataFrame:
 
 
 def table_versions(changes: DataFrame) -> TableVersions:
-    """The schema versions and the key of one table, from its changes as `events` returns them; this reads them all."""
+    """The schema versions and the key of one table, from all its changes as `events` returns them."""
     return versions_of(schema_rows(changes))
 
 
 def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
     """A row for each schema part, key and value of `by` in the records that `events` returns, oldest first.
 
-    A row has the log positions of its `first` and `last` change, those at which snapshots were `taken` and `ended`,
-    whether it has rows of a `snapshot`, and the record with which it begins (`begin`).
+    A row tells of its records: the log positions of the `first` and `last` change, the positions at which snapshots
+    were `taken` and `ended`, whether some are rows of a `snapshot`, and the first record (`begin`).
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
     good = F.col(WHY_NO_CHANGE).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
@@ -119,7 +119,7 @@ def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
     begin = F.min(F.struct(record["timestamp"], record["partition"], record["offset"], op.alias("op")))
     first, last = F.min(at).alias("first"), F.max(at).alias("last")
     snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
-    taken = F.min(F.when(_is_whole_snapshot_row(), at)).alias("taken")
+    taken = F.min(F.when(_is_full_snapshot_row(), at)).alias("taken")
     ended = F.max(F.when(_ends_snapshot(), at)).alias("ended")
     return grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken, ended).orderBy("newest").collect()
 
@@ -128,7 +128,7 @@ def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
 
 
 def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
-    """The columns of all versions; the type of a column holds its values of all versions.
+    """The columns of all versions; a column's type holds the values of all versions.
 
     Raises:
         InputError: A column has had several types, and no type holds the values of all; or two columns of a version
@@ -155,7 +155,7 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
 def _refuse_same_names(version: Version, source: CdcSource, wanted: StructType | None = None) -> None:
     """Refuses a version with two columns whose names differ only by case, of which Spark would read one.
 
-    `wanted` has the columns that are read, and only these count; by default, all count.
+    `wanted` has the columns that are read: only these count. By default, all columns count.
     """
     names: dict[str, str] = {}
     for name, _ in version.fields:
@@ -180,13 +180,13 @@ def with_null_order(df: DataFrame) -> DataFrame:
 
 
 def visible(df: DataFrame) -> DataFrame:
-    """The rows for a preview: without the hidden columns, and without deletes, of which only the keys are known."""
+    """The rows for a preview: without hidden columns, and without deletes, whose rows have only a key."""
     return df.where(~F.col(GONE)).drop(LOG, GONE)
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
-"""The type of a change's order: the last snapshot before the change (`epoch`), then its position in the database's log,
-then its position in Kafka. If partitions were added to the topic, `time` orders a snapshot among their changes."""
+"""The type of a change's order: the last snapshot before the change (`epoch`), then the change's position in the
+database's log, then in Kafka. If partitions were added to the topic, `time` orders a snapshot among their changes."""
 
 
 def _log_position() -> Column:
@@ -197,7 +197,7 @@ def _log_position() -> Column:
     return F.struct(file.cast("bigint").alias("file"), position.alias("position"))
 
 
-def _is_whole_snapshot_row() -> Column:
+def _is_full_snapshot_row() -> Column:
     """The condition that a record is a row of a snapshot that is not incremental."""
     event = F.col(EVENT)
     return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
@@ -216,12 +216,12 @@ def _change_order() -> Column:
     # The log continues while a snapshot is taken, so the log cannot order the snapshot's rows among the changes. Kafka
     # orders them: the sink gives each change the time of the last snapshot before it as `epoch`. The log does order the
     # rows of an incremental snapshot.
-    whole = _is_whole_snapshot_row()
+    is_full_snapshot = _is_full_snapshot_row()
     binlog = source["connector"].isin(*BINLOGS)
     first = F.lit(-1).cast("bigint")  # before all changes of the epoch
     return F.struct(
-        F.when(whole, F.unix_millis(record["timestamp"])).alias("epoch"),
-        F.when(whole, first).otherwise(position["file"]).alias("file"),
+        F.when(is_full_snapshot, F.unix_millis(record["timestamp"])).alias("epoch"),
+        F.when(is_full_snapshot, first).otherwise(position["file"]).alias("file"),
         position["position"].alias("position"),
         F.when(binlog, source["row"]).otherwise(F.lit(0)).cast("bigint").alias("row"),
         record["partition"].alias("partition"),
@@ -231,7 +231,7 @@ def _change_order() -> Column:
 
 
 def _envelope_reason(keys: Sequence[str]) -> Column:
-    """The reason why a record is not a change of a row; null if it is one."""
+    """The reason why a record is not a change of a row; null for a change of a row."""
     event, order = F.col(EVENT), _change_order()
     op, names = event["op"], F.json_object_keys(F.col(KEY))
     own_key = F.array_sort(F.transform(names, F.lower))
@@ -269,13 +269,13 @@ def rows(
     rejected: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
-    """The rows of `changes`, which `events` has returned, with the hidden columns.
+    """The rows of changes, as `events` returns them, with the hidden columns.
 
     Args:
         known: The columns to return if no schema is declared and no record has a schema part.
         no_schema: The reason for records without a schema part, if no columns are declared.
     """
-    connect_types.prepare(changes.sparkSession)
+    connect_types.register_decimal_function(changes.sparkSession)
     df = changes.withColumn(WHY_NO_CHANGE, _envelope_reason(keys))
     # Only the record's key is used for a delete: `before` may not even have the key columns of the deleted row.
     df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
@@ -283,14 +283,15 @@ def rows(
     wanted = declared or (columns(table.versions, source) if table.versions else known)
     for version in table.versions if declared is not None else ():
         _refuse_same_names(version, source, declared)
-    parts = [
-        _parsed(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in table.versions
+    parsed = [
+        _parsed(df.where(schema.isin(*version.schema_parts)), version.fields, source, wanted)
+        for version in table.versions
     ]
     if table.others:
-        texts = [text for version in table.versions for text in version.texts]
+        texts = [text for version in table.versions for text in version.schema_parts]
         others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
-        parts.append(_parsed_without_version(others, source, wanted, no_schema))
-    union = reduce(DataFrame.unionByName, parts)
+        parsed.append(_parsed_without_version(others, source, wanted, no_schema))
+    union = reduce(DataFrame.unionByName, parsed)
     return rejects.without_bad_rows(union, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 

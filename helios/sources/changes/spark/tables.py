@@ -30,14 +30,14 @@ RECORDS = StructType(
 """The columns of records, as Spark reads them."""
 
 TABLE = "__helios_table"
-"""The table of a record, a struct of the fields `ORIGIN`, in a hidden column; null if it is bad or names none."""
+"""The hidden column with a record's table, a struct of the fields `ORIGIN`; null if the record is bad or names none."""
 
 NO_SCHEMA = "the record has no schema part, from which its columns come: set Debezium's schemas.enable to true"
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table of a database, as its changes name it.
+    """A table of a database, as Debezium's records name the table.
 
     Attributes:
         prefix: The prefix of Debezium's topics, which identifies the server.
@@ -98,7 +98,7 @@ class ChangesByTable:
         return self._rows(self._changes_of(table), self.tables[table], keys)
 
     def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
-        """The keys of a table's changes with one of these operations; the key columns are text."""
+        """The keys, as columns of text, of those changes of a table that have one of the operations."""
         texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
         return self._changes_of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
@@ -108,8 +108,8 @@ class ChangesByTable:
         Args:
             table: The table; None for records without `TABLE`.
             keys: The key columns of the table.
-            why: The reason for the records without a reason of their own; None if each has one: it is no change of a
-                row, or lacks a table, a schema part or a key.
+            why: The reason for records that have no reason of their own; None if all have one, such as a missing table,
+                schema part or key.
 
         Raises:
             Py4JJavaError: A bad record stops the run.
@@ -117,8 +117,8 @@ class ChangesByTable:
         changes = self._changes_of(table)
         if why is not None:
             changes = changes.withColumn(WHY_NO_CHANGE, F.coalesce(WHY_NO_CHANGE, F.lit(why)))
-        # All of these rows are bad, so none is written. They must be read all the same: reading a bad record stops the
-        # run, or counts the record as dropped.
+        # All of these rows are bad, so none is written. But they must be read: reading a bad record stops the run, or
+        # counts the record as dropped.
         self._rows(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
 
     def forget(self) -> None:
@@ -149,7 +149,7 @@ class ChangesByTable:
 
 
 def _with_table(changes: DataFrame) -> DataFrame:
-    """Adds the column `TABLE`; the change of a row is bad if it names no table."""
+    """Adds the column `TABLE`. A change of a row is bad if it names no table."""
     event = F.col(EVENT)
     source = event["source"]
     names_table = F.coalesce(source["table"], F.lit("")) != ""

@@ -1,4 +1,4 @@
-"""The end of a batch of changes, if all tables of a database must be at one position of its log.
+"""The end of a batch of changes, if all tables of a database must be at one position of the database's log.
 
 Each record from PostgreSQL has the position of the last commit before its own transaction. A batch ends before the
 first transaction that may be incomplete:
@@ -19,8 +19,8 @@ from helios.sources.kafka.topics import Log, Range, TopicsPosition, advance, ran
 
 QUIET_SECONDS = 1.0
 """The seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
-transaction for its `poll.interval.ms`, half a second by default. Meanwhile, records of other partitions may overtake
-it."""
+transaction for its `poll.interval.ms`, half a second by default. Records of other partitions may overtake that
+end."""
 
 Partition = tuple[str, int]
 
@@ -31,46 +31,47 @@ def end_of_transactions(
     logs: Mapping[str, Log],
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     *,
-    most: int | None,
-    skips: bool,
+    max_rows: int | None,
+    skips_deleted: bool,
 ) -> TopicsPosition:
     """The end of the batch after a position, before a transaction that may be incomplete.
 
     Args:
         earlier_logs: The logs of the topics `QUIET_SECONDS` ago.
-        most: The limit of records in the batch; a single large transaction may exceed it.
-        skips: Whether records that were deleted before they were read are skipped.
+        max_rows: The limit of records in the batch; a single large transaction may exceed it.
+        skips_deleted: Whether records that were deleted before they were read are skipped.
     """
-    topics_end = advance(at, logs, skips=skips)
+    topics_end = advance(at, logs, skips_deleted=skips_deleted)
     earlier_ends = {name: log.latest for name, log in earlier_logs.items()}
     has_new_records = earlier_ends != {name: log.latest for name, log in logs.items()}
     while True:
-        limit = advance(at, logs, most, skips=skips)
-        wanted = ranges(at, limit)
-        end = _end(limit, topics_end, wanted, read, earlier_logs if has_new_records else None) if wanted else limit
-        if most is None or ranges(at, end) or limit == topics_end:
+        bound = advance(at, logs, max_rows, skips_deleted=skips_deleted)
+        wanted = ranges(at, bound)
+        earlier = earlier_logs if has_new_records else None
+        end = _end(bound, topics_end, wanted, read, earlier) if wanted else bound
+        if max_rows is None or ranges(at, end) or bound == topics_end:
             return end
-        most *= 4
+        max_rows *= 4
 
 
 def _end(
-    limit: TopicsPosition,
+    bound: TopicsPosition,
     topics_end: TopicsPosition,
     wanted: Sequence[Range],
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     earlier_logs: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch, at `limit` or before it.
+    """The end of the batch, at `bound` or before it.
 
     Without `earlier_logs`, no record has arrived for `QUIET_SECONDS`: only partitions that are not read to their end
     have transactions that may be incomplete.
     """
-    unfinished = {(part.topic, part.partition) for part in ranges(limit, topics_end)}
+    unfinished = {(part.topic, part.partition) for part in ranges(bound, topics_end)}
     if earlier_logs is None and not unfinished:
-        return limit
+        return bound
     is_seen = _is_seen(earlier_logs) if earlier_logs is not None else F.lit(True)
     before = commit_before().alias("before")
-    records = read(limit, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
+    records = read(bound, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
     records = records.persist()
     try:
         # Rows of a snapshot have no commit before them: they come before all transactions.
@@ -80,12 +81,12 @@ def _end(
         rows = {(str(row["topic"]), int(row["partition"])): row for row in aggregated}
         seen_commits = [row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None]
         if unfinished - rows.keys() or not seen_commits:
-            return _moved_back(limit, {(part.topic, part.partition): part.start for part in wanted})
+            return _moved_back(bound, {(part.topic, part.partition): part.start for part in wanted})
         incomplete = [row["newest"] for part, row in rows.items() if part in unfinished]
         if earlier_logs is not None:
             incomplete.append(max(seen_commits))
         firsts = _by_partition(records.where(F.col("before") >= min(incomplete)), F.min("offset").alias("first"))
-        return _moved_back(limit, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
+        return _moved_back(bound, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
     finally:
         records.unpersist()
 
@@ -124,7 +125,7 @@ def commit_before() -> Column:
 
     sequence = field("sequence")
     commit = F.get_json_object(sequence, "$[0]").try_cast("bigint")  # a JSON null is the text "null", and no number
-    # Neither the first transaction that Debezium streams nor the rows of a snapshot have a commit before them. The
-    # transaction gets 0, as it comes after the rows of the snapshot.
+    # Neither a snapshot's rows nor the first transaction that Debezium streams have a commit before them. The rows get
+    # null. The transaction gets 0, since it comes after them.
     first = F.when(sequence.isNotNull() & (field("snapshot") == "false"), F.lit(0))
     return F.coalesce(commit, first)

@@ -1,4 +1,4 @@
-"""Types of Kafka Connect's schemas, as Debezium writes them into records, and the values of their columns.
+"""Types of Kafka Connect's schemas, as Debezium writes them, and the conversion of values into columns.
 
 Spark's parser reads a record's JSON into plain values (`ConnectType.stored`), such as a number. The schema may say that
 such a number counts the days since 1970: this module turns it into a date (`ConnectType.column_type`).
@@ -59,7 +59,7 @@ PLACEHOLDERS = (
 """The placeholder in each of its forms: as text, as an hstore, as bytes in base64, and as a uuid in an array."""
 
 DAY_LENGTH = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
-"""The length of a day in each unit of times."""
+"""The length of a day in each unit."""
 
 DAY_RANGE = (-719_162, 2_932_896)
 """The first day of the year 1 and the last of 9999, as days since 1970. PostgreSQL's infinite times lie far outside."""
@@ -76,8 +76,8 @@ class ConnectType:
         rule: The name in `RULES` of the function that converts a value; or "array", "map" or "struct".
         stored: The type that Spark's parser reads from the JSON.
         unit: The unit of a time, or the form of a decimal in a record without a schema; None if the script declares
-            neither. For any other type, the name of its schema, if it has one: a change of the name is a change of the
-            type, even if values are converted as before.
+            neither. For any other type, the name of the schema, if any: if the name changes, the type is another one,
+            even if values are converted as before.
         scale: The scale of a decimal in base64.
         allowed: The values of an enum, separated by commas.
         inner: The element of an array or map, or the fields of a struct by name.
@@ -215,8 +215,8 @@ def declared(column_type: DataType, time: str | None, decimals: str | None) -> C
 # values
 
 
-def prepare(spark: SparkSession) -> None:
-    """Registers in a session the Java function that parses decimals."""
+def register_decimal_function(spark: SparkSession) -> None:
+    """Registers the Java function of `DECIMAL_FUNCTION` in a session."""
     text = classes().org.apache.spark.sql.types.DataTypes.StringType
     spark._jsparkSession.udf().register(DECIMAL_FUNCTION, instance(spark, DECIMAL_CODE), text)
 

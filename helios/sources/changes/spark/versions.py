@@ -19,16 +19,16 @@ class Version:
 
     Attributes:
         fields: The columns and their types.
-        texts: The schema parts of records with this version, as texts.
+        schema_parts: The schema parts of records with this version, as texts.
         first: The position in the log of the first change with this version; None if no change has a position.
         last: The position of the last change with this version.
-        filled: The columns with a default, or NOT NULL: if such a column is new, older rows have a value for it, too.
+        filled: The columns with a default, or NOT NULL. If such a column is new, older rows have a value of it, too.
         taken: The position at which a snapshot was taken with this version; None if there is none. Incremental
             snapshots do not count.
     """
 
     fields: tuple[tuple[str, ConnectType], ...]
-    texts: tuple[str, ...]
+    schema_parts: tuple[str, ...]
     first: LogPosition | None = None
     last: LogPosition | None = None
     filled: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
             by_fields.setdefault(fields, []).append(row)
     versions = tuple(_version(fields, same_fields) for fields, same_fields in by_fields.items())
     keys = next((tuple(row["names"]) for row in reversed(rows) if row["good"] and row["names"]), ())
-    known = {text for version in versions for text in version.texts}
+    known = {text for version in versions for text in version.schema_parts}
     others = not versions or any(row["schema"] not in known for row in rows)  # no row: only tombstones
     snapshot = any(row["good"] and row["snapshot"] for row in rows)
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
@@ -97,7 +97,7 @@ def _filled(schema: str) -> frozenset[str]:
 
 
 def columns_of(schema: str) -> tuple[tuple[str, ConnectType], ...]:
-    """The columns in the schema part of a record; empty if it is not an envelope's schema."""
+    """The columns in the schema part of a record; empty if the part is not an envelope's schema."""
     try:
         return tuple((field["field"], connect_types.of_connect(field)) for field in _after(schema))
     except (ValueError, KeyError, TypeError, AttributeError):

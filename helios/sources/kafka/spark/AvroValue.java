@@ -48,7 +48,7 @@ public class AvroValue implements UDF1 {
   /** A value may have at most this many elements that take no bytes. */
   private static final int EMPTY_ITEMS = 65536;
 
-  /** Stands for the wanted schema, where an id of the registry is expected. */
+  /** The key of the wanted schema in `resolutions`; all other keys are ids of the registry. */
   private static final Integer WANTED = Integer.valueOf(-1);
 
   /** The schemas from registries, by address and id: a registry never uses an id for another schema. */
@@ -73,7 +73,7 @@ public class AvroValue implements UDF1 {
     this.strict = strict.booleanValue();
   }
 
-  /** The reason why a value is bad. */
+  /** A bad value; the message is the reason. */
   private static class Bad extends IOException {
     private static final long serialVersionUID = 1L;
 
@@ -85,7 +85,7 @@ public class AvroValue implements UDF1 {
   /** The resolution of values of one schema into the wanted schema, or the reason why they cannot be resolved. */
   private static class Resolution {
     private String why;
-    private boolean same;
+    private boolean sameSchema;
     private GenericDatumReader reader;
   }
 
@@ -133,10 +133,10 @@ public class AvroValue implements UDF1 {
       throw new Bad("the value does not fit its schema: it is nested too deep");
     }
     if (decoder.left() > 0) {
-      throw new Bad("the value does not fit its schema: " + decoder.left() + " bytes follow it");
+      throw new Bad("the value does not fit its schema: " + decoder.left() + " bytes are left over");
     }
     verify(datum, wanted, "");
-    if (resolution.same) {
+    if (resolution.sameSchema) {
       return begin == 0 ? bytes : Arrays.copyOfRange(bytes, begin, bytes.length);
     }
     ByteArrayOutputStream written = new ByteArrayOutputStream(bytes.length + 16);
@@ -162,7 +162,7 @@ public class AvroValue implements UDF1 {
           collectLacking(writer, wanted, "", lacking);
         }
         resolution.why = lacking.length() > 0 ? "fields that the schema lacks: " + lacking : null;
-        resolution.same = writer.equals(wanted);
+        resolution.sameSchema = writer.equals(wanted);
         resolution.reader = new GenericDatumReader(writer, wanted);
       }
       resolutions.put(id, resolution);
@@ -244,7 +244,7 @@ public class AvroValue implements UDF1 {
     return (JsonNode) node.path(name);
   }
 
-  /** Collects the fields that the wanted schema lacks. It ends, as Spark accepts no recursive schemas. */
+  /** Collects the fields that the wanted schema lacks. The recursion ends: Spark accepts no recursive schemas. */
   private static void collectLacking(Schema writer, Schema wanted, String path, StringBuilder lacking) {
     if (writer.getType() == Schema.Type.UNION) {
       for (Iterator types = writer.getTypes().iterator(); types.hasNext();) {
@@ -370,7 +370,7 @@ public class AvroValue implements UDF1 {
     private long items(long count) throws IOException {
       items += count;
       if (count < 0 || items > (long) bytes.length + EMPTY_ITEMS) {
-        throw new Bad("the value does not fit its schema: it has not as many elements as it says");
+        throw new Bad("the value does not fit its schema: it has fewer elements than it says");
       }
       return count;
     }
@@ -459,7 +459,7 @@ public class AvroValue implements UDF1 {
       long count = readLong();
       if (count < 0) {
         count = -count;
-        readLong(); // the bytes of the block
+        readLong(); // skips the size of the block
       }
       return items(count);
     }

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from helios.errors import InputError, Origin, first_line
 from helios.sources.common.spark.types import nullable
 from helios.sources.kafka.declare import KafkaSource
-from helios.sources.kafka.registry import authorization, latest
+from helios.sources.kafka.registry import authorization, latest_schema
 from helios.sources.kafka.values import Registry
 from helios.spark.jvm.functions import java_function
 
@@ -27,7 +27,7 @@ RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(BAD_REASON,
 
 
 def resolved(spark: SparkSession, source: KafkaSource) -> Column:
-    """The value of a record, resolved into the schema of the source, which must be known; see AvroValue.java."""
+    """The value of a record, resolved by AvroValue.java into the schema of the source. The schema must be known."""
     registry = source.values.registry
     address, login = (registry.url, authorization(registry)) if registry is not None else ("", "")
     settings = [str(source.values.avro), address, login, source.values.extra == "fail"]
@@ -52,7 +52,7 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
         raise InputError(
             f"the Avro schema cannot be read: {first_line(error)}",
             where=where,
-            fix="repair it; Spark reads records whose types are not recursive.",
+            fix="correct the schema; Spark does not read recursive types.",
         ) from error
     if not isinstance(data_type, StructType):
         raise InputError(
@@ -70,7 +70,7 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
 
     Raises:
         InputError: The schemas of several topics differ, or there is no topic.
-        HeliosError: The registry does not answer, or has no such subject, or no plain Avro schema in it.
+        HeliosError: The registry does not answer, lacks the subject, or has no plain Avro schema in the subject.
     """
     if registry.subject is None and not topics:
         raise InputError(
@@ -79,12 +79,12 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
             fix='create a topic, or declare value("avro", schema=...).',
         )
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in topics]
-    schemas = {subject: latest(registry, subject, where).schema for subject in subjects}
+    schemas = {subject: latest_schema(registry, subject, where).schema for subject in subjects}
     first = subjects[0]
     other = next((subject for subject, schema in schemas.items() if schema != schemas[first]), None)
     if other is not None:
         raise InputError(
-            f"the schemas of the subjects {first} and {other} differ, and the source has one schema.",
+            f"the schemas of the subjects {first} and {other} differ, and a source can have only one.",
             where=where,
             fix='read each topic with a source of its own, or declare value("avro", schema=...).',
         )

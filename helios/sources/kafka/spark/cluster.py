@@ -24,7 +24,7 @@ from helios.spark.jvm.types.kafka import JavaAdmin, JavaConsumer, JavaListOffset
 T = TypeVar("T")
 
 REQUEST_TIMEOUTS = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
-"""The timeouts of one request. A run repeats requests, and so waits longer for a cluster that does not answer."""
+"""The timeouts of one request. A run repeats requests, and so waits longer for an unreachable cluster."""
 
 OLDEST_TIMEOUT = 2.0
 """The seconds to wait for the oldest unread records, whose timestamps determine the lag."""
@@ -32,7 +32,7 @@ OLDEST_TIMEOUT = 2.0
 UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 PERMISSION_ERRORS = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
-"""The classes of Java exceptions: for an unknown topic, a failed login, and a missing permission."""
+"""The Java exceptions for an unknown topic, for a failed login, and for a missing permission."""
 
 _ADMINS: dict[tuple[object, ...], JavaAdmin] = {}
 """One admin client for each cluster and JVM, since each client has its own thread and connections."""
@@ -92,7 +92,7 @@ def _quoted(text: str) -> str:
 
 
 class Cluster:
-    """The Kafka cluster of a source. If it does not answer, or refuses a request, the methods raise RunError.
+    """The Kafka cluster of a source. The methods raise RunError if the cluster does not answer, or refuses a request.
 
     Args:
         label: The name of the source in errors; by default its label.
@@ -115,11 +115,11 @@ class Cluster:
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
         """The current logs of the topics that exist."""
         described = {name: description for name in names if (description := self._described(name)) is not None}
-        parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
+        partitions = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        # The latest offsets come first. If records are deleted between the two requests, `earliest` then shows it.
-        latest = self.offsets(dict.fromkeys(parts, spec.latest()))
-        earliest = self.offsets(dict.fromkeys(parts, spec.earliest()))
+        # The latest offsets come first: `earliest` then shows records that are deleted between the two requests.
+        latest = self.offsets(dict.fromkeys(partitions, spec.latest()))
+        earliest = self.offsets(dict.fromkeys(partitions, spec.earliest()))
         return {
             name: Log(
                 id,
@@ -146,7 +146,7 @@ class Cluster:
         return self._request(ask)
 
     def missing(self, names: Iterable[str]) -> NotFound:
-        """The error for topics that do not exist. It suggests a name similar to the first."""
+        """The error for topics that do not exist. The error suggests a name similar to the first name."""
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
         others = f" (nor do {', '.join(more)})" if more else ""
@@ -165,16 +165,16 @@ class Cluster:
             wanted: An `org.apache.kafka.clients.admin.OffsetSpec` for each topic and partition.
         """
         jvm = classes()
-        level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self._source.level.upper())
+        level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self._source.isolation_level.upper())
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         specs: JavaMap[JavaTopicPartition, JavaObject] = jvm.java.util.HashMap()
-        parts = {part: _partition(*part) for part in wanted}
-        for part, spec in wanted.items():
-            specs.put(parts[part], spec)
+        partitions = {key: _partition(*key) for key in wanted}
+        for key, spec in wanted.items():
+            specs.put(partitions[key], spec)
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
             answer: JavaListOffsets = admin.listOffsets(specs, options)
-            return {part: int(answer.partitionResult(partition).get().offset()) for part, partition in parts.items()}
+            return {key: int(answer.partitionResult(value).get().offset()) for key, value in partitions.items()}
 
         return self._request(ask) if wanted else {}
 
@@ -183,9 +183,9 @@ class Cluster:
 
         A partition without such a record has the offset of its end.
         """
-        parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
+        partitions = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
+        offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in partitions})
         return {
             name: tuple(
                 offsets[name, number] if offsets[name, number] >= 0 else logs[name].latest[number]
@@ -206,7 +206,7 @@ class Cluster:
         settings = {
             "key.deserializer": deserializer,
             "value.deserializer": deserializer,
-            "isolation.level": self._source.level,
+            "isolation.level": self._source.isolation_level,
             "auto.offset.reset": "none",
             "enable.auto.commit": "false",
             "max.poll.records": "1",
@@ -271,7 +271,7 @@ class Cluster:
             fix = "check .sasl(...) and .tls(...) against the listener of that port."
         elif refusal is not None:
             what = f"{self._brokers} do not permit the request: {reason}."
-            fix = "give the principal DESCRIBE and READ on the topics."
+            fix = "grant the user DESCRIBE and READ on the topics."
         elif innermost == "ConfigException" and "bootstrap urls" in message:
             what = f"no host of {self._brokers} is known ({message})."
             fix = "check the hosts in .servers(...), and the DNS of this machine."

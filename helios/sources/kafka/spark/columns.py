@@ -15,7 +15,7 @@ from helios.sources.kafka.spark import rows as kafka_rows
 from helios.spark.jvm.functions import ddl
 
 FOLDER = "helios/columns"
-"""The folder of a checkpoint with the inferred columns of each source, in a file named by the source's number."""
+"""The folder of a checkpoint with the inferred columns. Each source has a file, named by the source's number."""
 
 
 class InferredColumns:
@@ -69,7 +69,7 @@ class InferredColumns:
         if not columns.fields:
             raise InputError(
                 f"{source.label()}: none of the sampled records (up to about {source.values.sample:,}) is a JSON "
-                "object with fields, from which columns could be inferred.",
+                "object with fields from which columns could be inferred.",
                 where=source.origin,
                 fix='declare the columns: value("json", schema="id bigint, name string").',
             )

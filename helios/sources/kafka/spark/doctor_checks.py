@@ -7,7 +7,7 @@ from functools import partial
 from helios.catalog.probe import reach
 from helios.sources.common.doctor_check import DoctorCheck
 from helios.sources.kafka.declare import KafkaSource
-from helios.sources.kafka.registry import get_json, latest
+from helios.sources.kafka.registry import get_json, latest_schema
 from helios.sources.kafka.spark.cluster import Cluster
 from helios.sources.kafka.values import Registry
 
@@ -15,7 +15,7 @@ MOST_SHOWN = 5
 """A check names at most this many partitions or topics."""
 
 CHECK_TIMEOUTS = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
-"""The timeouts of the clients, at most the time that the doctor waits for a check (`PROBE_SECONDS`)."""
+"""The timeouts of the clients; none is longer than the doctor waits for a check (`PROBE_SECONDS`)."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
@@ -47,7 +47,7 @@ def _registry_text(source: KafkaSource, registry: Registry) -> str:
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in source.topics]
     if not follows or not subjects:
         return f"{len(get_json(registry, '/subjects', source.origin)):,} subjects"
-    schemas = [(subject, latest(registry, subject, source.origin)) for subject in subjects]
+    schemas = [(subject, latest_schema(registry, subject, source.origin)) for subject in subjects]
     return "; ".join(f"{subject}: version {schema.version}, id {schema.id}" for subject, schema in schemas)
 
 

@@ -1,4 +1,4 @@
-"""Turns failures of Kafka sources into errors for the user: bad or deleted records, and refusals of a registry."""
+"""Turns failures of Kafka sources into errors for the user: bad records, deleted records, a refusing registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The error for the user, if a Kafka source has failed; None for any other error."""
     row = row_in(error)
     if row is not None and "at" in row:
-        fix = row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or "drop".')
+        fix = row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or .on_bad_row("drop").')
         return bad_row(row, plan, row["at"], fix)
     return _deleted_meanwhile(error, plan) or _refused_by_registry(error, plan)
 
@@ -33,7 +33,7 @@ def _deleted_meanwhile(error: BaseException, plan: Plan) -> RunError | None:
         f"{topic}, partition {partition}: records from offset {offset} on were deleted before the batch had read "
         "them; nothing of the batch was written.",
         where=plan.origin,
-        fix="run again: the next run says how many are lost. Keep records longer, and batches short (max_rows=).",
+        fix="run again: the next run says how many records are lost. Keep records longer, and set max_rows=.",
     )
 
 

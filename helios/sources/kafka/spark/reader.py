@@ -30,13 +30,13 @@ from helios.sources.kafka.topics import (
     Log,
     Range,
     RecordsLost,
-    Topic,
+    TopicOffsets,
     TopicsPosition,
     advance,
     deleted_ranges,
     empty_ranges,
     ranges,
-    sampled,
+    sample_ranges,
     verify,
 )
 from helios.sources.kafka.transport import Topics, stand_in
@@ -48,8 +48,8 @@ FETCH_SETTINGS = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(
 """The settings of the consumer for large and quick fetches.
 
 By default, a poll returns 500 records, and after each poll Spark asks the broker twice for the bounds of the partition.
-The consumer also prefetches: at the end of a partition, the broker would wait half a second for new records. Since it
-answers requests in order, Spark's next requests would wait as long.
+The consumer also prefetches: at the end of a partition, the broker would wait half a second for new records. The broker
+answers requests in order, so Spark's next requests would wait as long.
 """
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
@@ -106,7 +106,7 @@ class KafkaReader(SpanSource):
                 fix="check the pattern, which must match whole names, or create the first topic.",
             )
         offsets = self._starts(logs)
-        return TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()}).as_json()
+        return TopicsPosition({name: TopicOffsets(log.id, offsets[name]) for name, log in logs.items()}).as_json()
 
     def _starts(self, logs: Mapping[str, Log]) -> Mapping[str, tuple[int, ...]]:
         """For each topic, the offsets of the declared start."""
@@ -131,7 +131,7 @@ class KafkaReader(SpanSource):
         return {name: tuple(by_topic[name][number] for number in range(len(log.latest))) for name, log in logs.items()}
 
     def _refuse_offsets(self, name: str, offsets: Mapping[int, int], log: Log) -> None:
-        """Refuses declared offsets that a topic does not have, and offsets for only some of its partitions."""
+        """Refuses declared offsets that a topic does not have, and offsets for only some partitions of the topic."""
         partitions = set(range(len(log.latest)))
         wrong = sorted(partitions ^ set(offsets))
         if wrong:
@@ -155,10 +155,12 @@ class KafkaReader(SpanSource):
         """The current logs of the topics, including new topics that match the pattern."""
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
-    def _verify(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log], *, skips: bool = False) -> None:
-        """Calls `verify`, and adds the line of the source to its error."""
+    def _verify(
+        self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log], *, skips_deleted: bool = False
+    ) -> None:
+        """Calls `verify`, and adds the script's line to the error."""
         try:
-            verify(at, wanted, logs, skips=skips)
+            verify(at, wanted, logs, skips_deleted=skips_deleted)
         except RecordsLost as problem:
             raise RecordsLost(problem.what, where=self._source.origin, fix=problem.fix) from None
 
@@ -170,7 +172,7 @@ class KafkaReader(SpanSource):
     def latest(self, after: Position) -> Position:
         at = TopicsPosition.parse(after)
         logs = self._frozen if self._frozen is not None else self._logs(at)
-        self._verify(at, empty_ranges(at), logs, skips=self._skips)
+        self._verify(at, empty_ranges(at), logs, skips_deleted=self._skips_deleted)
         trigger = self.context.plan.trigger
         end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
         self._note_skipped(deleted_ranges(at, logs))
@@ -179,10 +181,10 @@ class KafkaReader(SpanSource):
         return end.as_json() if has_records or end.topics.keys() != at.topics.keys() else after
 
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None) -> TopicsPosition:
-        return advance(at, logs, max_rows, skips=self._skips)
+        return advance(at, logs, max_rows, skips_deleted=self._skips_deleted)
 
     @property
-    def _skips(self) -> bool:
+    def _skips_deleted(self) -> bool:
         """True if the source skips records that were deleted before they were read."""
         return self._source.missing == "skip"
 
@@ -192,7 +194,7 @@ class KafkaReader(SpanSource):
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
         self._verify(end, [], logs)
-        return self._skips and any(
+        return self._skips_deleted and any(
             part.start < logs[part.topic].earliest[part.partition] for part in self._ranges(span)
         )
 
@@ -207,7 +209,7 @@ class KafkaReader(SpanSource):
 
     def _unread(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
         """The records after a position."""
-        return ranges(at, advance(at, logs, skips=self._skips))
+        return ranges(at, advance(at, logs, skips_deleted=self._skips_deleted))
 
     @override
     def lag(self, at: Position) -> Lag | None:
@@ -223,7 +225,7 @@ class KafkaReader(SpanSource):
 
     # columns
 
-    def _with_columns(self, topics: Iterable[str] | None = None) -> KafkaSource:
+    def _with_value_columns(self, topics: Iterable[str] | None = None) -> KafkaSource:
         """The source with the columns of its values.
 
         Args:
@@ -237,7 +239,7 @@ class KafkaReader(SpanSource):
             schema = source.values.avro if source.values.avro is not None else self._registered_schema(topics)
             columns = kafka_avro.columns_of(spark, schema, source.origin)
             complete = source.with_value_columns(ddl(spark, columns), schema)
-        elif source.values.inferred:
+        elif source.values.infers_columns:
             complete = source.with_value_columns(ddl(spark, self._inferred.of(source, self._sample)))
         else:
             return source
@@ -260,16 +262,16 @@ class KafkaReader(SpanSource):
             checkpoint = self.context.checkpoint
             if checkpoint is not None and checkpoint.identity() is not None:
                 raise
-            # Raised without its cause, as in `first`.
+            # Raised without the cause, as in `first`.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _sample(self) -> DataFrame:
         """The records from which columns are inferred."""
         at = TopicsPosition.parse(self.first())
-        wanted = sampled(at, self._cluster.logs(at.topics), self._source.values.sample)
+        wanted = sample_ranges(at, self._cluster.logs(at.topics), self._source.values.sample)
         if not wanted:
             raise NotFound(
-                f"{self._source.label()}: there is no record yet, from which columns could be inferred.",
+                f"{self._source.label()}: there is no record yet from which columns could be inferred.",
                 where=self._source.origin,
                 fix='declare the columns: value("json", schema="id bigint, name string").',
             )
@@ -277,7 +279,7 @@ class KafkaReader(SpanSource):
 
     @override
     def schema(self) -> StructType:
-        return struct_of(str(self._with_columns().declared_schema))
+        return struct_of(str(self._with_value_columns().declared_schema))
 
     # rows
 
@@ -293,7 +295,7 @@ class KafkaReader(SpanSource):
         return self._rows(self._records_of(spark, span, wanted), end, positioned=positioned)
 
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
-        source = self._with_columns(end.topics)
+        source = self._with_value_columns(end.topics)
         self._inferred.keep()
         return kafka_rows.rows(records, source, self.context.rejected_input, positioned=positioned)
 
@@ -308,7 +310,7 @@ class KafkaReader(SpanSource):
 
     @property
     def _has_headers(self) -> bool:
-        return "headers" in dict(self._source.carried).values()
+        return "headers" in dict(self._source.metadata_pairs).values()
 
     def _ranges(self, span: Span) -> list[Range]:
         assert span.start is not None
@@ -326,9 +328,9 @@ class KafkaReader(SpanSource):
         group = hashlib.sha256(f"{self.context.plan.pipeline} {self.index} {ids}".encode()).hexdigest()[:16]
         return {
             **{f"kafka.{name}": value for name, value in (FETCH_SETTINGS | properties(self._source)).items()},
-            "kafka.isolation.level": self._source.level,
+            "kafka.isolation.level": self._source.isolation_level,
             "kafka.allow.auto.create.topics": "false",
-            # Executors find the consumers of the last batch by the consumer group. Its offsets are never committed.
+            # Executors find the consumers of the last batch by the consumer group. The group never commits offsets.
             "kafka.group.id": f"helios-{group}",
             "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),
             "startingOffsets": json.dumps(starts),
@@ -339,7 +341,7 @@ class KafkaReader(SpanSource):
 
     @override
     def confirm(self, span: Span) -> None:
-        """Refuses records that may come from another topic with the same name. Spark itself notices deleted records.
+        """Refuses records that may come from a new topic with the same name. Spark itself notices deleted records.
 
         Raises:
             RecordsLost: A topic is gone, or was recreated.

@@ -35,15 +35,14 @@ RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, BAD_REASON = "__helios_parsed", "__helios_why"
 """Hidden columns.
 
-RECORD: the record of Kafka. JSON: the result of `json_line` for the value. AVRO: the value, resolved into the schema of
-the source. PARSED: the value, as Spark parses `JSON` or `AVRO`. BAD_REASON: the reason why the record is bad; null for
-a good one.
+RECORD: the Kafka record. JSON: the result of `json_line` for the value. AVRO: the value in the schema of the source.
+PARSED: `JSON` or `AVRO` as Spark parses it. BAD_REASON: the reason why the record is bad; null for a good one.
 """
 
 PLAIN = "__helios_plain"
-"""The hidden column with the columns of a value that the fast parser of `plain_json` can read, as a struct.
+"""The hidden column with a value as a struct, if the fast parser of `plain_json` can read the value; otherwise null.
 
-It is null for any other value, which is in the columns `JSON` and `PARSED` instead.
+The columns `JSON` and `PARSED` have the values that the fast parser cannot read.
 """
 
 HEADER_LENGTH = 5
@@ -57,7 +56,7 @@ CORRUPT = "__helios_corrupt"
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 FEATURES = ("ALONE",)
-"""For `json_line`. `ALONE`: only white space may follow a value. Without Jackson's features, JSON is read strictly."""
+"""The features of `json_line`. `ALONE`: only white space may follow a value. Jackson's lenient features are off."""
 
 SHOWN_BYTES = 100
 """An error shows at most this many bytes of a bad value that is not text."""
@@ -85,16 +84,16 @@ def rows(
     positioned: bool,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
-    """The rows of records.
+    """The rows of Kafka records.
 
     Args:
         positioned: Whether each row carries its position, which orders the records of a partition.
-        transform: Changes the rows with `RECORD` and `BAD_REASON` before bad records are removed. It is not called if
-            the format has no bad records.
+        transform: A function that changes rows with `RECORD` and `BAD_REASON` before bad records are removed. It is not
+            called if the format has no bad records.
     """
     record = F.struct(*[F.col(name) for name in df.columns])
     columns, why = VALUE_COLUMNS[source.values.format](source)
-    metadata = [F.col(FIELDS[field_name]).alias(column) for column, field_name in source.carried]
+    metadata = [F.col(FIELDS[field_name]).alias(column) for column, field_name in source.metadata_pairs]
     hidden = [F.struct("offset", "partition", "topic").alias(POSITION)] if positioned else []
     if why is None:
         return df.select(*columns, *metadata, *hidden)
@@ -116,7 +115,7 @@ def value_columns(source: KafkaSource) -> StructType:
 
 
 def inferred(df: DataFrame, source: KafkaSource) -> StructType:
-    """The columns that Spark infers from the values of records that are JSON objects."""
+    """The columns that Spark infers from those values of records that are JSON objects."""
     content, _ = _content(source)
     text = F.when(F.is_valid_utf8(content), content)
     lines = df.select(json_line(df.sparkSession, text, "", READ_AS_TEXT_IN_JSON, FEATURES).alias("line"))
@@ -155,6 +154,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     reasons = F.concat_ws(", ", *misfits)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
     first_missing = F.coalesce(*missing, F.lit(None).cast("string"))
+    # For a bad value, `json` is "!" and the reason.
     why = (
         F.when(F.col("value").isNull(), no_value)
         .when(~has_header, F.lit("the value does not begin with the byte 0 and the id of a schema"))
@@ -186,7 +186,7 @@ def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
 
 
 def has_field(json: Column, name: str) -> Column:
-    """The condition that a JSON object has a field that is not null; false for a name that a JSON path cannot have."""
+    """The condition that a JSON object has a field that is not null; false if a JSON path cannot name the field."""
     return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
 
 
@@ -214,7 +214,7 @@ def _text() -> Column:
 
 
 def _content(source: KafkaSource) -> tuple[Column, Column]:
-    """The JSON of a value as text, and whether the registry's header precedes it; true if there is no registry."""
+    """The JSON of a value as text, and whether the value has the registry's header; true without a registry."""
     has_header = F.lit(True) if source.values.registry is None else _has_header()
     return _json_bytes(source).cast("string"), has_header
 
@@ -248,7 +248,7 @@ PARSERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _re
 
 
 def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
-    """Says by `RECORD` and `BAD_REASON` which records are bad, and how the source's policy handles them.
+    """The verdict by `RECORD` and `BAD_REASON`: which records are bad, and how the source's policy handles them.
 
     Messages name `step`, the call that sets the policy.
     """
@@ -272,7 +272,7 @@ def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
         why=why,
         action=source.bad_row,
         place=F.struct(at.alias("at"), why.alias("why"), shown.alias("text")),
-        # JSON has no type for bytes, so key and value are in base64. A value that is text is added as text, too.
+        # JSON has no type for bytes, so key and value are in base64. A value that is text is also in the field `text`.
         payload=F.struct(*kept, F.when(valid, text).alias("text")),
         step=step,
         hidden=(RECORD, BAD_REASON),

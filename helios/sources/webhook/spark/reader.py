@@ -138,18 +138,17 @@ class WebhookReader(FilesReader):
                     f"{self._webhook.label()}: the pipeline {reader.strip()} reads these deliveries, and deletes them "
                     "once they are committed.",
                     where=self._webhook.origin,
-                    fix=f"write them into one table and follow that, or receive them at another path; if that pipeline "
-                    f"is gone, delete {claim}.",
+                    fix="write the deliveries into one table and follow the table, or receive them at another path; if "
+                    f"{reader.strip()} is gone, delete {claim}.",
                 ) from None
         finally:
             temporary_file.unlink(missing_ok=True)
 
     @override
     def committed(self, position: Position) -> None:
-        """Deletes the segments of all batches but the last, which may be read once more after a crash.
+        """Deletes the segments of all batches but the last batch, which may be read once more after a crash.
 
-        At the first batch of a run, and then every `FANOUT` batches, the method also deletes their entries from the
-        log.
+        At the first batch of a run, and then every `FANOUT` batches, the log forgets the deleted segments, too.
         """
         at = FolderPosition.of(position)
         last_entry, deletable = self._last_committed or (None, [])

@@ -92,7 +92,7 @@ def test_the_plan_of_changes(planned: Callable[[Any], Plan]) -> None:
     assert plan.path is ReadPath.RANGES
     for line in (
         "Cdc.debezium(Kafka.source(shop.public.orders).incremental(poll=5 s))",
-        "changes as Debezium writes them, in the order of the database's log; keys: those of the records' keys",
+        "changes as Debezium writes them, in the order of the database's log; keys: the fields of the records' keys",
         "upsert by the key of the records",
     ):
         assert line in str(plan), plan

@@ -1,8 +1,8 @@
-"""Queries PostgreSQL for the state of a replication slot. It needs the extra `helios-iceberg[postgres]`, but no JVM.
+"""Checks a replication slot of PostgreSQL. It needs the extra `helios-iceberg[postgres]`, but no JVM.
 
 PostgreSQL keeps its log until Debezium has read the changes of the slot. If the log would exceed
-`max_slot_wal_keep_size`, PostgreSQL drops it, and the slot is lost. Debezium then retries for a long time. Meanwhile,
-its topics get no new records, and nothing else shows that the slot is lost.
+`max_slot_wal_keep_size`, PostgreSQL drops the log, and the slot is lost. Debezium then retries for a long time.
+Meanwhile, the topics get no new records, and nothing else shows that the slot is lost.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ WHERE s.slot_type = 'logical'
 
 NEW_SNAPSHOT_FIX = (
     "{first}start Debezium with snapshot.mode=when_needed, which reads the tables again. The changes in between, "
-    "such as deletes, are lost: refill the target from that snapshot on, as the docs of changes of databases say."
+    "such as deletes, are lost: refill the target from that snapshot on (docs: A lost replication slot)."
 )
-"""The fix for lost changes; `first` is the step before it, if any."""
+"""The fix for lost changes; `first` is what to do before that, or empty."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SlotState:
         row: The row of the slot in `pg_replication_slots`.
         behind: The bytes of the log that Debezium has not confirmed; None if unknown.
         kept: The bytes of the log that the server keeps for the slot; None if unknown.
-        limit: The server's `max_slot_wal_keep_size`; "-1" for none, or if an older server does not have the setting.
+        limit: The server's `max_slot_wal_keep_size`; "-1" without a limit, or on an older server without the setting.
     """
 
     row: dict[str, Any]
@@ -52,7 +52,7 @@ class SlotState:
 
     @property
     def lost(self) -> str | None:
-        """The reason why the slot is lost; None if it is not."""
+        """The reason why the slot is lost; None if the slot is not lost."""
         reason = self.row.get("invalidation_reason")
         if self.row.get("wal_status") == "lost" or reason is not None or self.row.get("conflicting"):
             if reason is None and self.row.get("wal_status") != "lost":
@@ -61,20 +61,20 @@ class SlotState:
         return None
 
 
-def look_at_slot(slot: Slot, where: Origin | None) -> str:
-    """The text about a working slot for `helios doctor`.
+def check_slot(slot: Slot, where: Origin | None) -> str:
+    """Checks a slot, and returns the text of `helios doctor` about a working one.
 
     Raises:
         EnvironmentProblem: pg8000 is not installed.
         NotFound: The server does not have the slot.
-        RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, not read, or of another
-            database.
+        RunError: The server does not answer, or refuses the query. Or the slot is lost, about to be lost, not read, or
+            of another database.
     """
-    return _checked_slot(slot, _slot_states(slot, where), where)
+    return _slot_text(slot, _slot_states(slot, where), where)
 
 
-def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> str:
-    """The text about a working slot, from the states of all slots; see `look_at_slot` for the errors."""
+def _slot_text(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> str:
+    """The text about a working slot, from the states of all slots; see `check_slot` for the errors."""
     label = f"slot {slot.name} of {slot.address}"
     state = states.get(slot.name)
     if state is None:
@@ -88,7 +88,7 @@ def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None
         raise RunError(
             f"{label} reads the database {row.get('database')}.",
             where=where,
-            fix="name the database that Debezium reads.",
+            fix="name the database that Debezium reads in .slot(...).",
         )
     if state.lost is not None:
         drop = f"run SELECT pg_drop_replication_slot('{slot.name}'), then "
@@ -116,7 +116,7 @@ def _checked_slot(slot: Slot, states: dict[str, SlotState], where: Origin | None
 
 
 def _slot_states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
-    """The logical slots of a server, by name; see `look_at_slot` for the errors."""
+    """The logical slots of a server, by name; see `check_slot` for the errors."""
     try:
         from pg8000 import native
     except ImportError as error:
@@ -151,12 +151,12 @@ def _slot_states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
 def _tls_context(slot: Slot) -> ssl.SSLContext | bool | None:
     """The TLS context for pg8000. False means no TLS, and None means TLS if the server supports it."""
     if slot.tls == "verify-full":
-        return ssl.create_default_context(cafile=slot.authorities)
+        return ssl.create_default_context(cafile=slot.ca_file)
     return {"disable": False, "prefer": None, "require": True}[slot.tls]
 
 
 def _error_message(error: Exception) -> str:
-    """The message of an error of pg8000, which has a server's error as a dictionary, with the message in M."""
+    """The message of a pg8000 error. An error of the server is a dictionary with the message in the field `M`."""
     first = error.args[0] if error.args else error
     if isinstance(first, dict):
         return str(first.get("M", first)).rstrip(".")
