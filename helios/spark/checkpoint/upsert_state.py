@@ -46,13 +46,13 @@ class UpsertState:
     """The state of the upserts of one pipeline into one target.
 
     Args:
-        files: The files of the folder that contains the state's folder.
+        files: Reads and writes files in the parent of the state's folder.
         folder: The name of the state's folder, relative to `files`.
         remember_seconds: The time for which a delete is remembered.
         has_replay: Returns True if the target has a replay, given the quarantine's UUID and the replay's number.
 
     Attributes:
-        saved: The folder that the last `save` has written; None if it had no rows.
+        saved_folder: The folder that the last `save` has written; None if it had no rows.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class UpsertState:
     ) -> None:
         self.files = files
         self.folder = folder
-        self.saved: str | None = None
+        self.saved_folder: str | None = None
         self._remember_seconds = remember_seconds
         self._has_replay = has_replay
 
@@ -188,7 +188,7 @@ class UpsertState:
         return not present.issuperset(expected & noted.keys())
 
     def discard_former(self, former: UpsertState) -> None:
-        """Deletes a former state that the record no longer names; one beside this state only after `KEPT_SECONDS`."""
+        """Deletes a former state that the record no longer names; after `KEPT_SECONDS` if it lies beside this state."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -205,12 +205,12 @@ class UpsertState:
 
     def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
         rows = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
-        self.saved = None if rows.isEmpty() else self.path(name)
-        if self.saved is None:
+        self.saved_folder = None if rows.isEmpty() else self.path(name)
+        if self.saved_folder is None:
             self.files.delete(f"{self.folder}/{name}")  # an earlier attempt, with other steps, may have had rows
         else:
             self._note_replaced([], in_use=f"{self.folder}/{name}")
-            rows.write.mode("overwrite").parquet(self.saved)
+            rows.write.mode("overwrite").parquet(self.saved_folder)
 
     def _folders_up_to(self, last: int) -> list[str]:
         """The folders with the state after a batch; unlike `load`, the call deletes nothing."""
@@ -275,10 +275,10 @@ class UpsertState:
         known: dict[str, float] = self.files.read_json(name, REPLACED_FIX) or {}
         noted = {**dict.fromkeys(folders, now), **known}
         noted.pop(in_use, None)
-        unused = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
+        unused = [folder for folder, noted_at in noted.items() if noted_at <= now - KEPT_SECONDS]
         for folder in unused:
             self.files.delete(folder)
-        remaining = {folder: since for folder, since in noted.items() if folder not in unused}
+        remaining = {folder: noted_at for folder, noted_at in noted.items() if folder not in unused}
         if remaining != known:
             self.files.write(name, json.dumps(remaining))
 

@@ -43,7 +43,7 @@ NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 SESSION_VECTORIZATION = "spark.sql.iceberg.vectorization.enabled"
 TABLE_VECTORIZATION = "read.parquet.vectorization.enabled"
 """The session setting and the table property that turn vectorized reads of parquet files on or off."""
-MOST_REMEMBERED = 200_000
+MAX_REMEMBERED = 200_000
 """The maximum number of files in `_VERIFIED`, which limits its memory."""
 _VERIFIED: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read correctly, by the key of the checks and the file's location; oldest first."""
@@ -254,7 +254,7 @@ class _Files:
                 if present[id].optional and nulls != 0:
                     raise self._null_error(location, id, _nulls(nulls) if nulls is not None else "perhaps nulls")
             _VERIFIED[key, location] = None
-            if len(_VERIFIED) > MOST_REMEMBERED:
+            if len(_VERIFIED) > MAX_REMEMBERED:
                 _VERIFIED.popitem(last=False)
 
     def _possible_readers(self, leaf: Leaf) -> Set[str]:

@@ -66,7 +66,7 @@ def verify(spark: SparkSession, table: TableName) -> None:
         except FAILURES as error:
             exception_class, message = _class_and_message(error)
             if exception_class == "UnsupportedOperationException":
-                raise _no_endpoint(table.catalog, message) from error
+                raise _no_endpoint_error(table.catalog, message) from error
             if exception_class != "IllegalArgumentException":
                 raise
 
@@ -184,10 +184,10 @@ def _failure(spark: SparkSession, moves: Sequence[Move], exception_class: str, m
     if exception_class == "NoSuchTableException":  # the client raises this for any 404, also for an unknown path
         missing = next((change.name for change in moves if load_table(spark, change.name) is None), None)
         if missing is None:
-            return _no_endpoint(catalog, message)
+            return _no_endpoint_error(catalog, message)
         return RunError(f"{missing.text} is gone: {message}; nothing was written.")
     if exception_class == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
-        return _no_endpoint(catalog, message)
+        return _no_endpoint_error(catalog, message)
     if exception_class == "ForbiddenException":
         return RunError(
             f"catalog {catalog.name!r} refused a commit of {len(moves)} tables: {message}; nothing was written.",
@@ -208,7 +208,7 @@ def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, st
     return exception_class, (cause.getMessage() or exception_class).splitlines()[0]
 
 
-def _no_endpoint(catalog: Catalog, message: str) -> InputError:
+def _no_endpoint_error(catalog: Catalog, message: str) -> InputError:
     return InputError(
         f"the server of catalog {catalog.name!r} at {catalog.option('uri')} does not support commits of several tables "
         f"(POST /v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",

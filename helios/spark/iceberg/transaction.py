@@ -62,7 +62,7 @@ class Transaction:
         retries: How often a conflicting commit is retried without writing the batch again; None if the caller retries.
 
     Attributes:
-        rows: The number of rows that a MERGE stores, whose files may contain other rows, too. None for other commands.
+        rows: The number of rows that a MERGE stores; its files may have other rows, too. None for other commands.
         watch: Finds conflicts that Iceberg does not detect.
         properties: The properties that the writers see: the table's own, with the overrides.
     """
@@ -159,7 +159,7 @@ class Transaction:
         """True if the table has data files of another partition spec than its current one."""
         return self._base is not None and partitions.has_former_specs(self.table, self._base)
 
-    def unordered(self) -> frozenset[str]:
+    def unordered_columns(self) -> frozenset[str]:
         """The lower-case names of the columns whose partitions are not in the order of their values."""
         snapshots = [self._base] if self._base is not None else []
         return frozenset(map(str.lower, overflow.unordered_columns(self.table, snapshots)))
@@ -179,7 +179,7 @@ class Transaction:
 
         Args:
             command: The MERGE statement, in which the table is called `target` and the rows are called `batch`.
-            scope: The rows that the MERGE can change. It reads only these, and the rest of each file that it rewrites.
+            scope: The rows that the MERGE can change. It reads only these rows, and the rest of files that it rewrites.
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
@@ -220,7 +220,8 @@ class Transaction:
         self.rows = scope.rows
         limits = iceberg_scope_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)
-        self._written_table.within, self._written_table.before_change = limits.within, self._without_manifest_merges
+        self._written_table.scan_filter = limits.within
+        self._written_table.before_change = self._without_manifest_merges
         return limits
 
     def _rebase_tries(self, scope: MergeScope, limits: IcebergScope) -> None:
@@ -246,8 +247,8 @@ class Transaction:
             self.append_files(())
         return self.snapshots
 
-    def record(self, key: str, value: Callable[[int], str], snapshots: Sequence[JavaSnapshot]) -> None:
-        """Adds a change of a table property to the commit.
+    def set_record(self, key: str, value: Callable[[int], str], snapshots: Sequence[JavaSnapshot]) -> None:
+        """Sets the table property with the pipeline's record, in the same commit.
 
         Args:
             value: Returns the value of the property, given the sequence number of the batch's newest snapshot.

@@ -38,7 +38,7 @@ class TransactionalTable:
         pinned: The id of the snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
 
     Attributes:
-        within: Scans skip files that cannot match this expression; None to read all files.
+        scan_filter: Scans skip files that cannot match this expression; None to read all files.
         row_changes: The row deltas and overwrites that have begun.
         before_change: Called before a row change begins; returns the transaction for it. None to keep the current one.
     """
@@ -60,7 +60,7 @@ class TransactionalTable:
         self._prepare = prepare
         self._properties = properties
         self._name = str(table.name())
-        self.within: JavaExpression | None = None
+        self.scan_filter: JavaExpression | None = None
         self.row_changes: list[JavaRowChange] = []
         self.before_change: Callable[[], JavaTransaction] | None = None
 
@@ -82,7 +82,7 @@ class TransactionalTable:
     def newBatchScan(self) -> JavaTableScan:
         scan = self._table.newBatchScan()
         scan = scan.useSnapshot(self._pinned) if self._pinned is not None else scan
-        return scan.filter(self.within) if self.within is not None else scan
+        return scan.filter(self.scan_filter) if self.scan_filter is not None else scan
 
     def newAppend(self) -> JavaAppendFiles:
         return self._prepared(self._transaction.newAppend())

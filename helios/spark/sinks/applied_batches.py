@@ -20,7 +20,7 @@ from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.appended import AppendLedger
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
-from helios.spark.sinks.shared_keys import STAMP
+from helios.spark.sinks.shared_keys import KEYS_STAMP
 from helios.table.ancestry import MOST_FILES
 from helios.table.ledger import Record
 from helios.table.positions import position_in, same_entries
@@ -111,7 +111,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
 
 def _keys_folder(applied: AppliedBatch) -> str | None:
     """The folder of the upsert state to which a batch added keys; None if it added none."""
-    folder = applied.stamps.get(STAMP)
+    folder = applied.stamps.get(KEYS_STAMP)
     return (folder or "").rpartition("/delta/")[0] or None
 
 
@@ -123,7 +123,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
             break
         stamped = _stamped_snapshot(snapshot, lookup)
         stamps = stamped.summary() if stamped is not None else None
-        # A cherry-pick is new only if the picked snapshot is: an older batch was discarded before it was picked.
+        # A cherry-picked batch is newer only if the picked snapshot is newer. Else it was discarded before the pick.
         newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))

@@ -83,7 +83,7 @@ class AtomicMirrorSink(MirrorSink):
             f"the control table {name} of {self.context.plan.pipeline} {why}; the mirrored tables keep their rows and "
             "their own records, and nothing was written.",
             where=self._declared.origin,
-            fix="restore the table. Or drop a table of this name, and take the name out of "
+            fix="restore the table. Or drop the table of this name, if any, and take the name out of "
             f"{self.context.checkpoint.location}/helios/tables.json: the next start creates a new control table, and "
             "the next batch writes its row.",
         )
@@ -144,7 +144,7 @@ class AtomicMirrorSink(MirrorSink):
             new: The new snapshots of the other tables, by table name.
         """
         batch = self._numbered(self._control, batch)
-        self._control.find(batch)
+        self._control.find(batch)  # notes the head of the table, against which the change is validated
         snapshots = {**self._snapshots(), **new}
         row = (self.context.plan.pipeline, batch.number, json.dumps(batch.position), snapshots, datetime.now(UTC))
         rows = spark.createDataFrame([row], _columns(spark))

@@ -110,7 +110,7 @@ class JointCommit:
                 conflict, written = java_message(error), []
             else:
                 if not written or self._move(moves, written):
-                    return [*done, *self._committed(written, retries, started)]
+                    return [*done, *self._note_commits(written, retries, started)]
             changes, commits = self._look_up_changes(changes, written)
             done += commits
             if not retries.wait():
@@ -133,7 +133,7 @@ class JointCommit:
         if not snapshots or ledger.discard_empty(snapshots, options):
             return []
         newest, files = int(snapshots[0].snapshotId()), AddedFiles(ledger.table, snapshots)
-        pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), snapshots)
+        pending.set_record(ledger.key, lambda number: ledger.record_of(batch, newest, number).as_json(), snapshots)
         return [_WrittenChange(change, pending, snapshots, files, seconds)]
 
     def _move(self, moves: Sequence[Move], written: Sequence[_WrittenChange]) -> bool:
@@ -152,7 +152,7 @@ class JointCommit:
                         return True
             names = ", ".join(part.change.sink.name.text for part in written)
             raise RunError(
-                f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have it now.",
+                f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have the batch.",
                 fix="run again: the batch is looked up before it is written.",
             ) from error
 
@@ -174,7 +174,7 @@ class JointCommit:
         for change in (*changes, *last):
             commit, attempt = change.find(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
-            # A commit whose snapshot is unknown may be this attempt's, and use its files.
+            # A commit whose snapshot is unknown may be that of this attempt: the table then uses the attempt's files.
             if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
                 attempt.files.delete()
             if change not in changes:
@@ -186,7 +186,7 @@ class JointCommit:
         return missing, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
-        names = ", ".join(change.sink.name.text for change in changes) or "its control table"
+        names = ", ".join(change.sink.name.text for change in changes) or "the control table"
         written = "a part of it was written, which the next start completes" if begun else "nothing was written"
         return RunError(
             f"batch {self._batch.number} conflicted with other writers of {names} in each of "
@@ -194,7 +194,7 @@ class JointCommit:
             fix="run again when the tables are quieter, or allow more tries with .retry(retries=).",
         )
 
-    def _committed(self, written: Sequence[_WrittenChange], retries: CommitRetries, started: float) -> list[Commit]:
+    def _note_commits(self, written: Sequence[_WrittenChange], retries: CommitRetries, started: float) -> list[Commit]:
         commits = [part.note_commit() for part in written]
         if not commits:
             return []

@@ -94,7 +94,7 @@ class OutputSink(protocol.Sink):
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
 
-def _empty(pipeline: str, output: MemorySink, is_first: bool) -> None:
+def _clear_memory(pipeline: str, output: MemorySink, is_first: bool) -> None:
     """Drops rows of an earlier pipeline with the same name from the process's memory."""
     if is_first:
         MEMORY_ROWS.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
@@ -105,7 +105,7 @@ def _verify_topic(pipeline: str, output: KafkaSink, is_first: bool) -> None:
 
 
 START_HOOKS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
-    MemorySink: _empty,
+    MemorySink: _clear_memory,
     KafkaSink: _verify_topic,
 }
 """The function to call when a run starts, by type of the declared sink; `is_first` is True before the first batch."""

@@ -49,10 +49,10 @@ class Staged:
     """A batch that is ready to be committed.
 
     Attributes:
-        write: Writes the batch into its table; None if there are `parts`, or nothing to write.
+        write: Writes the batch into its table; None if `parts` write it, or if there is nothing to write.
         parts: The parts of the batch, one per table, if the sink has several tables.
         adds: Whether the batch adds rows; False if it only removes rows.
-        has_rejects: Whether the batch is committed even if it has no rows, because the quarantine has rows of it.
+        has_rejects: Whether the quarantine has rows of the batch. The batch is then committed even without other rows.
     """
 
     batch: Batch
@@ -105,7 +105,7 @@ class Sink(Protocol):
         return
 
     def last(self) -> Record | None:
-        """The record of the last batch; None if there is none, or several tables have one each."""
+        """The record of the last batch; None if there is none, or if each of several tables has its own record."""
         return None
 
     def maintain(self) -> list[Upkeep]:

@@ -177,11 +177,11 @@ class RollbackGuard:
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
         """The record with which a new checkpoint continues.
 
-        Unless the branch certainly has the last batch, the record names the head in place of the batch's snapshot. Its
-        `rolled_back` is True if a replay is lost, or a batch is or may be lost.
+        Unless the branch certainly has the last batch, the record names the head in place of the batch's snapshot. The
+        record's `rolled_back` is True if a replay is lost, or if a batch is lost or may be lost.
 
         Raises:
-            LedgerError: The target has a later batch than its record names: its rows would be written again.
+            LedgerError: The target has a later batch than its record names. The rows of this batch would be repeated.
         """
         replay, landing = self._last_replay(), self._last(record)
         if replay is not None and presence_of(self._table, head, replay) is Presence.GONE:
@@ -244,7 +244,7 @@ class RollbackGuard:
             fix=(
                 self._rollback_fix
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
-                "nothing, or refill it with `--full-refresh`"
+                "nothing, or refill the table with `--full-refresh`"
             )
             + "; and keep snapshots or metadata files longer than pipelines pause.",
         )

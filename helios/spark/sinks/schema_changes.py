@@ -69,7 +69,7 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class _Schema:
-    """A schema, with types as `typed` writes them, and the log positions of its first and last change.
+    """A schema, with types as `type_text` writes them, and the log positions of its first and last change.
 
     For `filled` and `taken`, see `Version`.
     """
@@ -95,10 +95,10 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     restored: list[_Schema] = []
     if before is not None:
         restored, before = _restored(schemas, before)
-        known = _Schema(before.columns, before.since, before.since)
+        known = _Schema(before.columns, before.start, before.start)
         known_columns = list(before.columns.items())
-        # A different schema at older positions was sent again. What it changed was reported before.
-        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == known_columns] + [known]
+        # A schema at older positions that is not the known one was sent again: its changes were reported before.
+        schemas = [s for s in schemas if s.last > before.start or list(s.columns.items()) == known_columns] + [known]
         taken.update(before.taken)
     if not schemas:
         return SchemaChange()
@@ -115,7 +115,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     # All changes after this position have the newest schema, except older changes that are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == known_columns and not (lost or returned):
-        since = before.since
+        since = before.start
     kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
     last = NewestSchema(dict(newest.columns), since, kept, tuple(sorted(taken)))
     return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
@@ -125,7 +125,7 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
     """The schemas of a batch whose log positions are known."""
     return [
         _Schema(
-            {name: typed(kind) for name, kind in version.fields},
+            {name: type_text(kind) for name, kind in version.fields},
             version.first,
             version.last,
             version.filled,
@@ -142,12 +142,12 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
     A new snapshot at a log position before the known schema shows that the server was restored: its log continues from
     there. The known schema is then moved to a position before the first of these snapshots.
     """
-    restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
+    restored = [s for s in schemas if s.taken is not None and s.taken < before.start and s.taken not in before.taken]
     first = min((s.taken for s in restored if s.taken is not None), default=None)
     if first is None:
         return restored, before
     file, position = first
-    return restored, replace(before, since=(file, position - 1))
+    return restored, replace(before, start=(file, position - 1))
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
@@ -155,17 +155,17 @@ def _is_before(a: _Schema, b: _Schema) -> bool:
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
-def typed(kind: ConnectType) -> str:
+def type_text(kind: ConnectType) -> str:
     """A type as text. It includes the scale, time unit or schema name, which also decide how values are written.
 
     Examples:
         >>> from helios.sources.changes.spark.types import of_connect
-        >>> typed(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
+        >>> type_text(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
         'array<string of micros>'
     """
     name = kind.column_type.simpleString()
     if kind.rule == "array":
-        return f"array<{typed(kind.inner[0][1])}>"
+        return f"array<{type_text(kind.inner[0][1])}>"
     if kind.rule == "any scale":
         return f"{name} of any scale"
     if kind.rule == "decimal" and name == "string":
@@ -261,7 +261,7 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
         (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
         (
             change.filled,
-            f"has {_named(change.filled)} added, NOT NULL or with a default, and earlier rows have values of it",
+            f"has added {_named(change.filled)}, NOT NULL or with a default, and earlier rows have values there",
             f"{here} has null there in rows that do not change",
             "rows that do not change would have null there",
         ),
@@ -289,7 +289,7 @@ def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: C
     changed_since = {
         table
         for table, seen in changes.tables.items()
-        if any(version.last is not None and version.last > new.newest.since for version in seen.versions)
+        if any(version.last is not None and version.last > new.newest.start for version in seen.versions)
     }
     return [
         other
