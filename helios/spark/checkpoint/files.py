@@ -143,8 +143,6 @@ class StartEntry(TypedDict):
 
 
 class Checkpoint:
-    """The checkpoint folder of one pipeline."""
-
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.files = small_files(spark, location)
         self.location = self.files.root

@@ -4,7 +4,7 @@ The order of a key is the value of `order_by` in the key's newest row.
 
 <warehouse>/_helios/keys/<id>/     named by the checkpoint's id
   terms.json     the key columns and the order
-  delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing if it has no keys
+  delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing without keys
   base/N         all deltas up to N, folded into one row per key, without expired deletes
   replayed/R     the keys of replay R of quarantined rows; in effect as soon as the target has that replay
   settled/R      an empty file, which notes that the target has replay R
@@ -155,8 +155,8 @@ class UpsertState:
         """Copies another state, as it was before a batch, into this new state; the other state does not change.
 
         Returns:
-            False if the former content of that state is lost: later batches were folded into it, or a replay changed
-            it.
+            False if the state before that batch is lost, because later batches were folded into it, or a replay changed
+            the state.
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
@@ -221,7 +221,7 @@ class UpsertState:
         """The newest finished base before a batch, and the finished deltas after that base, ascending.
 
         Args:
-            base_before: The base must be of a batch before this one; by default, before `before`.
+            base_before: The batch before which the base must be; by default, `before`.
         """
         limit = before if base_before is None else base_before
         bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)

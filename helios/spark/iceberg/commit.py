@@ -35,7 +35,7 @@ class IdempotentTableOperations:
         rebase: Moves the transaction onto other writers' commits, and returns True if there were any. It is then called
             again, because the try would conflict with commits that were made during the rebase. None for no rebase.
         listeners: Functions that are called before each try, with the metadata that the transaction is applied to.
-        holds: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
+        holds_commit: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
     """
 
     def __init__(self, operations: JavaTableOperations) -> None:
@@ -44,7 +44,7 @@ class IdempotentTableOperations:
         self.start: JavaTableMetadata | None = None
         self.rebase: Callable[[], bool] | None = None
         self.listeners: list[Callable[[JavaTableMetadata], object]] = []
-        self.holds = False
+        self.holds_commit = False
         self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
         self._refusal: Py4JJavaError | None = None
 
@@ -74,7 +74,7 @@ class IdempotentTableOperations:
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
         """Commits, and hides a refusal from Iceberg, which would otherwise delete files that may be committed."""
-        if self.holds:
+        if self.holds_commit:
             self._held = base, metadata
             return
         try:
@@ -152,7 +152,7 @@ def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentT
     Raises:
         Py4JJavaError: The transaction conflicts with other commits.
     """
-    operations.holds = True
+    operations.holds_commit = True
     try:
         transaction.commitTransaction()
     except Py4JError as error:

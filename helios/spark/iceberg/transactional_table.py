@@ -1,8 +1,8 @@
 """The table that Spark's writer sees while it writes a batch.
 
-Iceberg's writer for Spark commits by itself, and cannot add a second update to its commit. But it asks its table for
-the operation that it commits, such as an append. So Helios gives it a table that reads like the real table, but whose
-operations belong to a transaction. Before Spark gets an operation, Helios writes the stamp of the batch into the
+Iceberg's writer for Spark commits by itself, and cannot add a second update to its commit. But the writer asks its
+table for the operation to commit, such as an append. So Helios gives the writer a table that reads like the real one,
+but whose operations belong to a transaction. Before Spark gets an operation, Helios writes the batch's stamp into the
 operation's snapshot summary, and adds a validator.
 """
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from helios.errors import CheckpointError, InputError
 from helios.plan.properties import METADATA_FILES
-from helios.spark.iceberg import freshness, moves, tables
+from helios.spark.iceberg import catalog_commit, freshness, tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.joint import Change, JointCommit
@@ -40,7 +40,7 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def verify(self) -> None:
-        moves.verify(self.context.spark, self._name(CONTROL))
+        catalog_commit.verify(self.context.spark, self._name(CONTROL))
         super().verify()
         self._control = self._open_control()
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from helios.errors import RunError
 from helios.model.retry import LOOKUP_PAUSES, NEVER, CommitRetries
 from helios.spark.iceberg.added_files import AddedFiles
-from helios.spark.iceberg.moves import Move, OutcomeUnknown, move
+from helios.spark.iceberg.catalog_commit import OutcomeUnknown, TableCommit, commit_tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
@@ -101,7 +101,7 @@ class JointCommit:
             conflict = "another commit came before"
             try:
                 self._write_all(changes, written, even_alone=begun or bool(done))
-                moves = [Move(part.change.sink.name, part.pending.hold()) for part in written]
+                parts = [TableCommit(part.change.sink.name, part.pending.hold()) for part in written]
             except BaseException as error:
                 for part in written:
                     part.files.delete()
@@ -109,7 +109,7 @@ class JointCommit:
                     raise
                 conflict, written = java_message(error), []
             else:
-                if not written or self._move(moves, written):
+                if not written or self._commit_tables(parts, written):
                     return [*done, *self._note_commits(written, retries, started)]
             changes, commits = self._look_up_changes(changes, written)
             done += commits
@@ -136,14 +136,14 @@ class JointCommit:
         pending.set_record(ledger.key, lambda number: ledger.record_of(batch, newest, number).as_json(), snapshots)
         return [_WrittenChange(change, pending, snapshots, files, seconds)]
 
-    def _move(self, moves: Sequence[Move], written: Sequence[_WrittenChange]) -> bool:
+    def _commit_tables(self, parts: Sequence[TableCommit], written: Sequence[_WrittenChange]) -> bool:
         """Commits the transactions; False if another commit came first.
 
         Raises:
             RunError: The outcome is unknown. No file is deleted then.
         """
         try:
-            return move(self._spark, moves) or all(part.is_committed() for part in written)
+            return commit_tables(self._spark, parts) or all(part.is_committed() for part in written)
         except OutcomeUnknown as error:
             for pause in LOOKUP_PAUSES:
                 time.sleep(pause)

@@ -51,7 +51,7 @@ class Staged:
     Attributes:
         write: Writes the batch into its table; None if `parts` write it, or if there is nothing to write.
         parts: The parts of the batch, one per table, if the sink has several tables.
-        adds: Whether the batch adds rows; False if it only removes rows.
+        adds_rows: Whether the batch adds rows; False if it only removes rows.
         has_rejects: Whether the quarantine has rows of the batch. The batch is then committed even without other rows.
     """
 
@@ -59,7 +59,7 @@ class Staged:
     rows: Built
     write: Write | None = None
     parts: Sequence[Part] = ()
-    adds: bool = True
+    adds_rows: bool = True
     has_rejects: bool = False
 
 
@@ -97,7 +97,7 @@ class Sink(Protocol):
         """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
     def reopen(self, batch: Batch) -> None:
-        """Called before an unwritten batch runs again: it may then reject other rows than before."""
+        """Called before an unwritten batch runs again: the batch may then reject other rows than before."""
         return
 
     def store_starts(self, starts: Starts) -> None:

@@ -100,7 +100,7 @@ class QuarantineSink(Sink):
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [empty]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
             self.has_rejects = staged.write is not None
-        rows = commit.rows if commit is not None and staged.adds and not commit.already_committed else 0
+        rows = commit.rows if commit is not None and staged.adds_rows and not commit.already_committed else 0
         # Rows that were reported before the batch was reopened are not reported again.
         reported = self._last_rows if self._last_position == batch.position else 0
         self._last_position, self._last_rows = batch.position, rows
@@ -151,7 +151,7 @@ class QuarantineSink(Sink):
                     pending.append(written)
 
             has_changes = has_rows or replaced_condition is not None
-            yield Staged(batch, Built(written), write if has_changes else None, adds=has_rows)
+            yield Staged(batch, Built(written), write if has_changes else None, adds_rows=has_rows)
         finally:
             written.unpersist()
 

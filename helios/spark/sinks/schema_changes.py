@@ -238,17 +238,17 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
-    """Three texts: the change, its effect on existing rows, and how these would differ from the database."""
+def messages_of(change: SchemaChange, table: SourceTable, target: str) -> tuple[str, str, str]:
+    """The change, its effect on the rows of `target`, and how these would differ from the database; as three texts."""
     gained = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
-    former = f"{here} keeps the former values in rows that do not change"
+    former = f"{target} keeps the former values in rows that do not change"
     before = "rows that do not change would keep the values from before"
     parts = [
         (
             change.lost,
             f"no longer has {_named(change.lost)}{gained}: renamed, dropped, or left out by Debezium",
-            f"{here} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
+            f"{target} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
             "rows that do not change would lack the values of a renamed column, and keep those of a dropped one",
         ),
         (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
@@ -262,7 +262,7 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
         (
             change.filled,
             f"has added {_named(change.filled)}, NOT NULL or with a default, and earlier rows have values there",
-            f"{here} has null there in rows that do not change",
+            f"{target} has null there in rows that do not change",
             "rows that do not change would have null there",
         ),
     ]

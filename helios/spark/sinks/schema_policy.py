@@ -131,7 +131,7 @@ class SchemaPolicy:
         seen = changes.tables[table]
         alike = possible_former_tables(name, mirrored, changes)
         if len(alike) == 1:  # if the new table inserts a key that the other table has, it is not the other table
-            alike = [former for former in alike if not self._share_keys(former, name, mirrored, changes)]
+            alike = [former for former in alike if not self._shares_key(former, name, mirrored, changes)]
         # The first batch of a mirror may lack a table's first changes, unless it has a snapshot.
         has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
         lacks_rows = has_all_changes and seen.begins in ("u", "d") and not seen.snapshot
@@ -151,7 +151,7 @@ class SchemaPolicy:
             return new
         return replace(new, waits_since=new.newest.start if new.newest is not None else (0, 0))
 
-    def _share_keys(self, former: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+    def _shares_key(self, former: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
         """True if the new table inserts a key that the other table has."""
         keys = list(mirrored[name].keys)
         known = former in self._mirrored.load()
@@ -165,9 +165,9 @@ class SchemaPolicy:
 
     def _note_or_refuse_change(self, name: str, table: SourceTable, change: SchemaChange) -> None:
         """Notes or refuses, as `.on_schema_change` says, a change after which the log lacks values of existing rows."""
-        here = self._name(name).text
-        what, stays, values = messages_of(change, table, here)
-        refused = f"{what}. Its log has only changed rows: in {here} {values}"
+        target = self._name(name).text
+        what, stays, values = messages_of(change, table, target)
+        refused = f"{what}. Its log has only changed rows: in {target} {values}"
         self._note_or_refuse(table, f"{what}; {stays}", refused, f": {stays}")
 
     def _note_or_refuse(self, table: SourceTable, note: str, refusal: str, effect: str) -> None:
