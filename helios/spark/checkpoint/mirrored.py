@@ -31,13 +31,13 @@ class NewestSchema:
         columns: The type of each column, by name.
         start: The log position from which changes have these columns.
         kept: Columns that the database has dropped, and that the table of the mirror keeps.
-        taken: The log positions at which Debezium took snapshots of the table, except incremental snapshots.
+        snapshots: The log positions of Debezium's snapshots of the table, except incremental ones.
     """
 
     columns: Mapping[str, str]
     start: LogPosition
     kept: tuple[str, ...] = ()
-    taken: tuple[LogPosition, ...] = ()
+    snapshots: tuple[LogPosition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _entry(table: Mirrored) -> dict[str, object]:
             "columns": dict(newest.columns),
             "since": list(newest.start),
             "kept": list(newest.kept),
-            "taken": [list(position) for position in newest.taken],
+            "taken": [list(position) for position in newest.snapshots],
         }
     if table.waits_since is not None:
         entry["waits"] = list(table.waits_since)

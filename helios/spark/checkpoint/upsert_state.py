@@ -36,7 +36,7 @@ from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
-"""The number of deltas above which they are folded into a base, as each batch reads all of them."""
+"""The number of deltas above which they are folded into a base, because each batch reads all deltas."""
 REPLACED_FIX = "delete it: the folders that it names then stay."
 KEPT_SECONDS = 3600.0
 """The time in seconds for which folded folders stay: a batch of another pipeline may be reading them."""

@@ -36,7 +36,7 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
 
 
 def _source_origin(error: BaseException, plan: Plan) -> Origin:
-    """The line of the source that raised an error, found by its reader, or by its name in the message."""
+    """The line of the source that raised an error, found by its reader, or by the source's name in the message."""
     for _, frame in _frames(error):
         read = _read_plan(frame)
         if read is not None:

@@ -284,7 +284,7 @@ class Transaction:
 
     def _relation(self) -> JavaRelation:
         table = self._version.connector_table(self._written_table, self.branch)
-        # Spark needs the catalog for the functions of partition transforms. With an identifier it would load the table.
+        # Spark needs the catalog for the functions of partition transforms. An identifier would make it load the table.
         catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
         option = self._jvm.scala.Option
         create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
@@ -316,7 +316,7 @@ class Transaction:
             self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_manifest_merges(self) -> JavaTransaction:
-        """The transaction. If other writers have committed meanwhile, it is a new one that merges no manifests.
+        """The transaction; a new one that merges no manifests if other writers have committed meanwhile.
 
         With merges, each try would merge some hundred manifests again, and another writer would always commit first.
         """

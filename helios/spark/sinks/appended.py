@@ -177,7 +177,7 @@ class AppendLedger(Ledger):
         return replace(known, entries=tuple(entries)).as_json()
 
     def _inputs_of(self, record: Record | None) -> Appended:
-        """The appended inputs according to a record, or according to the stamps of snapshots if it has no list."""
+        """The appended inputs by a record, or by the stamps of snapshots if the record has no list of inputs."""
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
         # The record has no list if the pipeline was a streaming pipeline under its former checkpoint.

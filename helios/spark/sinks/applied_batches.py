@@ -60,7 +60,7 @@ def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
         names: The present and former names of the pipeline.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write its rows again.
     """
     record = ledger.load()
     if record is None:
@@ -81,7 +81,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         resumes: Whether a new checkpoint continues after these batches.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write its rows again.
     """
     batches = _newer_batches(ledger, names_of(ledger.table, names, record), record)
     if not batches:
@@ -134,7 +134,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
 
 
 def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
-    """The snapshot with a batch's stamps: for a cherry-pick, the snapshot that was picked; None if it is lost."""
+    """The snapshot with a batch's stamps: for a cherry-pick, the picked snapshot; None if that is lost."""
     stamps = snapshot.summary()
     picked = stamps.get(PICKED_FROM) if stamps is not None else None
     return lookup(int(picked)) if picked is not None else snapshot
@@ -143,7 +143,7 @@ def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSna
 def _history(
     table: JavaTable, head: JavaSnapshot | None, *, expired: bool
 ) -> Iterator[tuple[JavaSnapshot, SnapshotLookup]]:
-    """The snapshots of a branch, newest first, each with a function that finds the snapshot it was picked from.
+    """The snapshots of a branch, newest first, each with a function to find the snapshot that was picked for it.
 
     Args:
         expired: Whether to read expired snapshots from earlier metadata files.

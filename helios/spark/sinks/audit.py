@@ -205,7 +205,7 @@ class AuditedSink(TableSink):
     def _publish(self, snapshot: int, batch: Batch) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
         self.context.verify()
-        # The transaction begins before the checks: they see earlier commits, and later commits make it fail.
+        # The transaction begins before the checks. The checks see earlier commits, and later ones make the commit fail.
         transaction = self.table.newTransaction()
         if self.ledger.find(replace(batch, maybe_written=True)) is not None:
             return False  # the batch was discarded meanwhile, or another driver has published it

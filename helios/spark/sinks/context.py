@@ -41,7 +41,7 @@ class SinkContext:
             None if they work row by row.
         replays: Whether the run replays quarantined rows. A replay has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
-        keys_folder: The folder of the pipeline's upsert state; None if there is no state, or it is in the checkpoint.
+        keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
     """
 
     plan: Plan

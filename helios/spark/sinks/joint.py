@@ -117,7 +117,7 @@ class JointCommit:
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
     def _write_all(self, changes: Sequence[Change], written: list[_WrittenChange], *, even_alone: bool) -> None:
-        """Writes changes into transactions and adds them to `written`; then the last change, always if `even_alone`."""
+        """Writes changes into transactions; the last change only with others or if `even_alone`. Fills `written`."""
         for change in changes:
             written += self._write(change, self._options)
         if written or even_alone:

@@ -301,7 +301,7 @@ class Ledger:
             def stamp(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if validators:  # only the first operation is validated; it is the parent of the second one
+                if validators:  # a second operation has the first one as its parent, and needs no validation
                     operation.validateWith(validators.pop())
 
             return stamp
@@ -345,7 +345,7 @@ class Ledger:
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, snapshots: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Deletes the manifest lists of snapshots that change no file; returns True if it has done so."""
+        """Deletes the manifest lists of snapshots that change no file; False if the snapshots must be committed."""
         if options.commits_empty or any(map(changes_files, snapshots)):
             return False
         for snapshot in snapshots:

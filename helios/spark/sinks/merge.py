@@ -61,7 +61,7 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """The key columns, the declared order and its type: two orders of a key can be compared only if these are equal."""
+    """The key columns, the declared order and its type: two orders of a key can be compared only if all are equal."""
     kind = rows.schema[ORDER].dataType
     group = next((name for base, name in COMPARABLE_TYPES.items() if isinstance(kind, base)), None)
     return {

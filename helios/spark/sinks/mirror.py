@@ -216,7 +216,7 @@ class MirrorSink(ManyTables):
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _mirror_name(self, table: SourceTable, former: str) -> str:
-        """The name of the table that mirrors `table`; `former` is its name in earlier batches, empty without any.
+        """The name of the table that mirrors `table`; `former` is that name in earlier batches, or empty.
 
         Raises:
             CheckpointError: The name differs from the former one.

@@ -28,7 +28,7 @@ def reserved_column(columns: Iterable[str]) -> str | None:
 def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | None) -> str | None:
     """A column that a user has renamed or dropped in a mirrored table; None if there is none.
 
-    The next batch would add it again, with nulls in existing rows.
+    The next batch would add the column again, with nulls in existing rows.
     """
     table = tables.load_table(spark, name) if newest is not None else None
     if newest is None or table is None:

@@ -172,7 +172,7 @@ class QuarantineSink(Sink):
         return f"{self._own_rows_condition()} AND {positions_condition(texts)}" if texts else None
 
     def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
-        """The positions of the pipeline's rows for which `accepts` is true, as the table stores them."""
+        """The positions for which `accepts` is true, of the pipeline's rows, as the texts in the table."""
         own_rows = self._spark.table(self._name.sql).where(self._own_rows_condition())
         positions = own_rows.select("position").distinct().collect()
         return [text for (text,) in positions if accepts(position_in(text))]
@@ -340,7 +340,7 @@ class StepsLedger(Ledger):
         return rows.record_condition(record) if record is not None and record.batch == batch.number else None
 
     def continued(self, record: Record) -> Record | None:
-        """The record with which this checkpoint continues an earlier record; None if it does not."""
+        """The record with which this checkpoint continues an earlier record; None if it begins anew."""
         return record if record.checkpoint == self.checkpoint else None
 
 

@@ -64,7 +64,7 @@ def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
 
 
 def records_before_replays(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records of the last replays, changed as if these had not happened; as JSON, by their table properties."""
+    """The records of the last replays, changed as if these replays had not happened; as JSON, by table property."""
     before = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -94,7 +94,7 @@ class RollbackGuard:
 
     Args:
         pipeline: The pipeline's identity.
-        checkpoint: The id of its checkpoint.
+        checkpoint: The id of the pipeline's checkpoint.
         landings: The file of the checkpoint that notes the last committed batch; None if only the record counts.
         has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
         rollback_fix: The advice for a table that has lost rows; by default, to run with `--new-checkpoint`.

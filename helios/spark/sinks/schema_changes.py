@@ -29,7 +29,7 @@ SAME_VALUES = {
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
-"""Pairs of an old and a new type of a column with which its values stay the same.
+"""Pairs of an old and a new type of a column whose values stay the same when the type changes.
 
 The database refuses a new type to which the values do not fit.
 """
@@ -71,14 +71,14 @@ class SchemaChange:
 class _Schema:
     """A schema, with types as `type_text` writes them, and the log positions of its first and last change.
 
-    For `filled` and `taken`, see `Version`.
+    `snapshot` is the log position of a Debezium snapshot with this schema, if any. For `filled`, see `Version`.
     """
 
     columns: Mapping[str, str]
     first: LogPosition
     last: LogPosition
     filled: frozenset[str] = frozenset()
-    taken: LogPosition | None = None
+    snapshot: LogPosition | None = None
 
     def has(self, column: str) -> bool:
         return column.lower() in self.types
@@ -91,7 +91,7 @@ class _Schema:
 def compared(versions: Iterable[Version], before: NewestSchema | None) -> SchemaChange:
     """Compares the schemas of a batch with each other, and with the newest schema of earlier batches (`before`)."""
     schemas = _schemas(versions)
-    taken = {schema.taken for schema in schemas if schema.taken is not None}
+    taken = {schema.snapshot for schema in schemas if schema.snapshot is not None}
     restored: list[_Schema] = []
     if before is not None:
         restored, before = _restored(schemas, before)
@@ -99,7 +99,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         known_columns = list(before.columns.items())
         # A schema at older positions that is not the known one was sent again: its changes were reported before.
         schemas = [s for s in schemas if s.last > before.start or list(s.columns.items()) == known_columns] + [known]
-        taken.update(before.taken)
+        taken.update(before.snapshots)
     if not schemas:
         return SchemaChange()
     newest = max(restored or schemas, key=lambda schema: schema.last)
@@ -142,8 +142,9 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
     A new snapshot at a log position before the known schema shows that the server was restored: its log continues from
     there. The known schema is then moved to a position before the first of these snapshots.
     """
-    restored = [s for s in schemas if s.taken is not None and s.taken < before.start and s.taken not in before.taken]
-    first = min((s.taken for s in restored if s.taken is not None), default=None)
+    known, start = before.snapshots, before.start
+    restored = [s for s in schemas if s.snapshot is not None and s.snapshot < start and s.snapshot not in known]
+    first = min((s.snapshot for s in restored if s.snapshot is not None), default=None)
     if first is None:
         return restored, before
     file, position = first
@@ -278,7 +279,7 @@ def _named(names: Sequence[str]) -> str:
 def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
     """The tables of a mirror that the database may have renamed to a new table.
 
-    They have the columns and the key of the new table, and no change since its first change.
+    They have the columns and the key of the new table, and no change after the first change of the new table.
 
     Args:
         mirror: All tables of the mirror, with the new ones, by their names.

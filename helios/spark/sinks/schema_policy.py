@@ -1,4 +1,4 @@
-"""The policy of a mirror for rows whose new values the log lacks: it stops, keeps the rows, or awaits a snapshot.
+"""The policy of a mirror for rows whose new values the log lacks: to stop, to keep the rows, or to await a snapshot.
 
 Debezium can take a snapshot of a table into the same topics. It then sends all rows with their present values, and the
 log has the deletes. Once the last row of the snapshot is written, the mirrored table equals the table of the database.
@@ -59,7 +59,7 @@ class SchemaPolicy:
             self._report_missing(name, table, missing)
             if self._awaits and mirrored.newest is not None:
                 # All rows of a snapshot have one log position. A snapshot that is already partly read must not count.
-                file, position = max([mirrored.newest.start, *mirrored.newest.taken])
+                file, position = max([mirrored.newest.start, *mirrored.newest.snapshots])
                 mirrored = replace(mirrored, waits_since=(file, position + 1))
                 self._mirrored.add({name: mirrored})
         if mirrored.waits_since is not None and self._declared.schema_change != "keep":
@@ -99,7 +99,7 @@ class SchemaPolicy:
         waits = known.waits_since if known is not None else None
         if change.unsent and self._awaits and change.newest is not None:
             waits = max(change.newest.start, waits or change.newest.start)
-        # A snapshot at an earlier position does not end the wait: it was read late, or is of a restored server.
+        # A snapshot at an earlier position does not end the wait: it was read late, or the server was restored.
         arrived = waits is not None and seen.ended is not None and seen.ended >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
@@ -132,7 +132,7 @@ class SchemaPolicy:
         alike = possible_former_tables(name, mirrored, changes)
         if len(alike) == 1:  # if the new table inserts a key that the other table has, it is not the other table
             alike = [former for former in alike if not self._shares_key(former, name, mirrored, changes)]
-        # The first batch of a mirror may lack a table's first changes, unless it has a snapshot.
+        # The first batch of a mirror may lack a table's first changes, unless the batch has a snapshot.
         has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
         lacks_rows = has_all_changes and seen.begins in ("u", "d") and not seen.snapshot
         if not (lacks_rows or alike):

@@ -36,8 +36,6 @@ from helios.table.positions import Batch, Span
 
 
 class TableSink:
-    """A `Sink` that writes one table, or one branch of it."""
-
     transactional = True
 
     def __init__(self, context: SinkContext, name: TableName, table: JavaTable, branch: str | None) -> None:

@@ -223,7 +223,7 @@ def test_the_log_of_a_server_that_was_restored_goes_on_from_its_snapshot() -> No
     restored = compared([snapshot], before)
     assert not restored.unsent
     assert restored.newest is not None
-    assert (restored.newest.start, restored.newest.taken) == ((0, 49), ((0, 50),))
+    assert (restored.newest.start, restored.newest.snapshots) == ((0, 49), ((0, 50),))
     assert compared([snapshot], restored.newest).newest == restored.newest
     assert compared([version(ID, TITLE, first=60, last=60)], restored.newest).lost == ("name",)
     other = replace(version(ID, first=50, last=50), taken=(0, 50))
