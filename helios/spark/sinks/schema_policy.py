@@ -72,7 +72,7 @@ class SchemaPolicy:
         """Notes or refuses, as `.on_schema_change` says, that a column was renamed or dropped in a mirrored table."""
         what = (
             f"{self._name(name).text} has no column {column} any more, which {table} had with its last changes: "
-            "it was renamed or dropped here"
+            "it was renamed or dropped in the mirror"
         )
         if not self._fails:
             self._context.observer.noted(f"{what}; rows that do not change have null there")
