@@ -61,7 +61,7 @@ class Drain:
             samples = list(self._samples)
         if not samples or samples[-1][1] == 0:
             return (0.0 if samples else None), False
-        # A backlog that shrinks has done so since its highest sample, so the rate is measured from there.
+        # The rate is measured from the highest sample, because the backlog shrinks only after that.
         peak = max(range(len(samples)), key=lambda index: (samples[index][1], index))
         peak_time, peak_amount = samples[peak]
         last_time, last_amount = samples[-1]

@@ -82,7 +82,6 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """The port on which the endpoint listens."""
         return self._server.server_port
 
     @property

@@ -220,7 +220,6 @@ class Metrics(Figures):
         self._running_since: float | None = None  # the clock at the last call of started(); None if not running
 
     def snapshot(self) -> MetricsSnapshot:
-        """A copy of the current figures."""
         with self._lock:
             return self._snapshot(self._clock())
 

@@ -15,7 +15,7 @@ import pytest
 from helios import Cdc, Iceberg, Pipeline
 from helios.errors import CheckpointError, HeliosError, InputError, RunError
 from helios.model.mirror import MirrorSink
-from helios.spark.iceberg import moves
+from helios.spark.iceberg import catalog_commit
 from helios.spark.sinks import joint, many_tables
 from helios.spark.sinks.protocol import Outcome, Partial
 from helios.spark.sinks.table import TableSink
@@ -182,7 +182,7 @@ def test_tables_that_change_together(
     pipeline = Cdc.debezium(database.source()) >> mirror(world, atomic=True).exactly_once()
     database.send("public.a", {"id": 1}, created(1, "a"))
     database.send("public.b", {"id": 1}, created(1, "b"), created(1, "c"))
-    moved = moves.move
+    moved = catalog_commit.commit_tables
     seen: list[dict[str, str]] = []
 
     def dies(*given: Any) -> bool:
@@ -190,7 +190,7 @@ def test_tables_that_change_together(
         raise RuntimeError("the driver died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(joint, "move", dies)
+        patched.setattr(joint, "commit_tables", dies)
         with pytest.raises(HeliosError, match="the driver died"):
             world.run(pipeline)
     assert pointers(world) == seen[0]
@@ -202,7 +202,7 @@ def test_tables_that_change_together(
         return moved(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(joint, "move", beside_another)
+        patched.setattr(joint, "commit_tables", beside_another)
         run = world.run(pipeline)
     assert (world.ids("shop.a"), world.rows("shop.b", "name")) == ([1, 7], Counter([("c",)]))
     assert run.metrics().commit_retries == 1

@@ -104,7 +104,7 @@ def test_an_earlier_snapshot_is_not_the_one_that_is_awaited(world: Any, database
     world.spark.sql("ALTER TABLE local.shop.orders DROP COLUMN name")
     database.send("public.other", {"id": 1}, created(1, "a", lsn=14))
     world.run(pipeline)
-    assert [message for message in noted(world) if "it was renamed or dropped here; rows that do not" in message]
+    assert [message for message in noted(world) if "renamed or dropped in the mirror; rows that do not" in message]
     database.send("public.orders", {"id": 1}, first)
     world.run(pipeline)
     world.events.clear()
@@ -316,7 +316,7 @@ def test_a_table_with_the_columns_of_another_one_stops_the_run(world: Any, datab
     database.send("public.orders", {"id": 1}, created(1, "a"))
     world.run(pipeline)
     database.send("public.renamed", {"id": 2}, created(2, "b"))
-    said = r"public\.renamed of \w+ is new, and local\.shop\.orders has its columns and its key: it may be a table that"
+    said = r"public\.renamed of \w+ is new, and local\.shop\.orders has the same columns and key: \S+ of \w+ may be a"
     with pytest.raises(InputError, match=said):
         world.run(pipeline)
     assert world.catalog.tables("shop") == ["shop.orders"]
@@ -336,7 +336,7 @@ def test_values_that_rows_get_unsent_stop_the_run_unless_they_are_left_out(world
     fields = [ID, {**number, "type": "float"}, {**AT, "default": 3}]
     later = {"op": "c", "after": {"id": 2, "name": 0.5, "at": 3}, "fields": fields}
     database.send("public.orders", {"id": 2}, later)
-    said = r"another type: name was double and is float, and has the column at added, NOT NULL or with a default"
+    said = r"another type: name was double and is float, and has added the column at, NOT NULL or with a default"
     with pytest.raises(InputError, match=said):
         world.run(source >> mirror(world))
     assert world.load("shop.orders").iceberg.schema().column_names == ["id", "name"]
@@ -353,7 +353,7 @@ def test_a_table_that_was_renamed_before_the_first_run_stops_it(world: Any, data
     database.send("public.renamed", {"id": 2}, created(2, "b"))
     database.send("public.moved", {"id": 2}, {"op": "u", "after": {"id": 2, "name": "b"}, "fields": [ID, NAME, AT]})
     pipeline = Cdc.debezium(database.source()) >> mirror(world)
-    with pytest.raises(InputError, match=r"(renamed|moved) of \w+ (is new|begins with).* it may be a table that"):
+    with pytest.raises(InputError, match=r"(renamed|moved) of \w+ (is new|begins with).* may be a table that"):
         world.run(pipeline)
     assert not world.catalog.exists("shop.orders")
     world.run(Cdc.debezium(database.source()) >> mirror(world).on_schema_change("keep"))

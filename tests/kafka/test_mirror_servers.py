@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from helios import Catalog, Cdc, Iceberg, Pipeline, Storage
 from helios.errors import HeliosError, InputError, RunError
-from helios.spark.iceberg import moves
+from helios.spark.iceberg import catalog_commit
 from helios.spark.sinks import joint
 from tests.kafka.changes import Database
 from tests.kafka.conftest import Topics
@@ -244,13 +244,13 @@ def test_tables_change_together(
     assert names(there, place) == AFTER_FIRST
     assert control(there, place) == (0, heads(there, place))
     second(database)
-    moved, seen = moves.move, [pointers(there, place)]
+    moved, seen = catalog_commit.commit_tables, [pointers(there, place)]
 
     def dies(*given: Any) -> bool:
         raise RuntimeError("the driver died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(joint, "move", dies)
+        patched.setattr(joint, "commit_tables", dies)
         with pytest.raises(HeliosError, match="the driver died"):
             there.run(pipeline)
     assert pointers(there, place) == seen[0]
@@ -266,7 +266,7 @@ def test_tables_change_together(
         return moved(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(joint, "move", beside_another)
+        patched.setattr(joint, "commit_tables", beside_another)
         run = there.run(pipeline)
     assert names(there, place) == (AFTER_SECOND[0], AFTER_SECOND[1] + Counter([(7, "other")]))
     assert run.metrics().commit_retries == 1

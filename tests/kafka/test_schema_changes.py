@@ -84,8 +84,8 @@ class Followed:
             ("DROP COLUMN name, ADD COLUMN name text", r"has the columns name, n, d in another place: renamed"),
         ),
         ("s_round", ("ALTER COLUMN d TYPE real", r"has columns of another type: d was double and is float")),
-        ("s_filled", ("ADD COLUMN s text DEFAULT 'x'", r"has the column s added, NOT NULL or with a default")),
-        ("s_moved", ("RENAME TO s_moved_new", r"s_moved_new of changed .* it may be a table that was renamed")),
+        ("s_filled", ("ADD COLUMN s text DEFAULT 'x'", r"has added the column s, NOT NULL or with a default")),
+        ("s_moved", ("RENAME TO s_moved_new", r"s_moved_new of changed .* may be a table that was renamed")),
     ],
 )
 def test_what_the_log_does_not_say_stops_the_mirror(

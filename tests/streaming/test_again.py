@@ -145,7 +145,7 @@ def test_steps_that_go_row_by_row_are_told_from_spark(world: Any) -> None:
             world.run(whole)
             assert last(world).kind == "skipped", name
         else:
-            with pytest.raises(InputError, match="do not go row by row"):
+            with pytest.raises(InputError, match="do not work row by row"):
                 world.run(whole)
 
 
@@ -382,6 +382,6 @@ def test_a_source_that_has_grown_is_told_before_its_rows_are_appended_once_more(
     kinds = world.kinds()[-4:]
     assert kinds == ["started", "noted", "batch", "finished"]
     [told] = [event.message for event in world.events if event.kind == "noted"]
-    assert told.startswith("local.a.t holds the rows of local.a.s from an earlier state of it: those that are still")
+    assert told.startswith("local.a.t holds the rows of local.a.s from an earlier state: the rows that are still")
     assert ".incremental()" in told
     assert world.ids("a.t") == [1, 1, 2]

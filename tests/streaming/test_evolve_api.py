@@ -21,7 +21,7 @@ from helios.plan.evolution.evolve import evolve
 from helios.plan.evolution.fields import from_pyiceberg, promotions
 from helios.plan.typing.types import parse_type
 from helios.spark.iceberg import schema as evolving
-from helios.spark.iceberg.schema import align, apply_changes, fields_of, null_violation, target_of
+from helios.spark.iceberg.schema import align, apply_changes, fields_of, null_violation_error, target_of
 from helios.spark.iceberg.tables import load_table, spark_schema
 
 pytestmark = pytest.mark.promise("evolve")
@@ -272,7 +272,7 @@ def test_a_null_never_reaches_a_required_column(world: Any) -> None:
         assert t.evolve(bad, Policy()) == []
         with pytest.raises(PySparkException) as raised:
             t.append(bad)
-        told = null_violation(raised.value, "local.a.t")
+        told = null_violation_error(raised.value, "local.a.t")
         assert isinstance(told, RunError)
         assert (
             told.what == f"a row has null in {columns}, which local.a.t requires; nothing of its batch was committed."
@@ -280,7 +280,7 @@ def test_a_null_never_reaches_a_required_column(world: Any) -> None:
     assert [row["id"] for row in t.rows()] == [1, 2]
     with pytest.raises(PySparkException) as raised:
         world.sql("SELECT * FROM local.a.nope")
-    assert null_violation(raised.value, "local.a.t") is None
+    assert null_violation_error(raised.value, "local.a.t") is None
 
 
 def test_the_default_of_a_column_is_written_where_the_stream_lacks_it(world: Any) -> None:

@@ -423,7 +423,7 @@ def test_partitions_are_counted_where_the_table_has_some(world: Any) -> None:
 
 @pytest.mark.promise("pushdown")
 def test_partitions_of_many_files_are_not_counted(world: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("helios.spark.iceberg.scan_metrics.MOST_FILES", 3)
+    monkeypatch.setattr("helios.spark.iceberg.scan_metrics.MAX_FILES", 3)
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint) PARTITIONED BY (id)")
     world.sql("INSERT INTO local.a.s SELECT id FROM range(3)")

@@ -4,8 +4,8 @@
   offsets/ commits/ sources/ state/   Spark's own logs; Helios reads them
   helios/identity.json                the pipeline that the checkpoint belongs to
   helios/start.json                   the starting positions of the followed sources, and how they were declared
-  helios/lease.json                   the driver that runs on it
-  helios/renamed.json                 the new name of a renamed table. After the move, the former location has only this
+  helios/lease.json                   the driver that runs on the checkpoint
+  helios/renamed.json                 the new name of a renamed table; the only file in a checkpoint's former location
   helios/pins/N.json                  the snapshots of joined sources that batch N reads, written before the batch
   helios/seen.json                    the newest table metadata that the replicas of a catalog have returned
   helios/tables.json                  the routed and mirrored tables, with their UUIDs
@@ -143,8 +143,6 @@ class StartEntry(TypedDict):
 
 
 class Checkpoint:
-    """The checkpoint folder of one pipeline."""
-
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.files = small_files(spark, location)
         self.location = self.files.root
@@ -162,7 +160,7 @@ class Checkpoint:
             return Identity.parse(text, self.location)
         if self.files.names("offsets") or self.files.read("metadata") is not None:
             raise CheckpointError(
-                f"{self.location} holds a stream's progress but no Helios identity: it is another program's, or its "
+                f"{self.location} holds a stream's progress but no Helios identity: another program wrote it, or its "
                 "helios/ folder was lost.",
                 fix="restore helios/identity.json from a backup, or give another .checkpoint(location). Where the "
                 "target has the pipeline's record, `helios run --new-checkpoint` resumes at its position.",
@@ -215,7 +213,7 @@ class Checkpoint:
                 self.files.rename(f"{folder}/{old_name}", f"{folder}/{new_name}")
 
     def clear(self) -> None:
-        """Deletes all progress. What stays is no progress: for example the identity, the lease and inferred columns."""
+        """Deletes all progress, but not, for example, the identity, the lease and inferred columns."""
         for name in (*SPARK_LOGS, *PROGRESS, "helios/tables.json", FILES, KEYS):
             self.files.delete(name)
 
@@ -302,7 +300,7 @@ class Checkpoint:
                 raise ValueError("not an entry of a commit log")
         except ValueError as error:
             raise CheckpointError(
-                f"{self.location}/commits/{batch} is damaged ({error}). It says that batch {batch} is finished.",
+                f"{self.location}/commits/{batch} is damaged ({error}). The file says that batch {batch} is finished.",
                 fix=f"delete the file, and .{batch}.crc beside it if there is one: Helios then looks batch {batch} up "
                 "in the target, and does not write it again if the target has it.",
             ) from error
@@ -359,10 +357,10 @@ class Checkpoint:
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
         """The pins of the joined sources that a batch reads; None if none are recorded for the batch.
 
-        For source N of the plan, the key "N" has the id of its snapshot (None for an empty table), and "name of N" its
-        name. For a source without snapshots, "state of N" has the JSON of the entry that identifies its content.
+        For source N of the plan, the key "N" has its snapshot's id (None for an empty table), and "name of N" the
+        source's name. For a source without snapshots, "state of N" has the JSON that identifies its content.
         """
-        fix = f"if no table has a part of batch {batch}, delete it: the batch is then joined with the present tables."
+        fix = f"if no table has a part of batch {batch}, delete the file: the batch then joins the present tables."
         pins: dict[str, int | str | None] | None = self.files.read_json(f"helios/pins/{batch}.json", fix)
         return pins
 

@@ -39,7 +39,7 @@ class Lease:
         with self._files.locked() as exclusive:
             holder = self._holder()
             if holder is None and not self._files.replaces_at_once:
-                time.sleep(REPLACING_SECONDS)  # a live driver may be replacing it
+                time.sleep(REPLACING_SECONDS)  # a live driver may be replacing the file
                 holder = self._holder()
             if holder is not None and alive(holder):
                 raise lease_error(self._location, holder)
@@ -56,7 +56,7 @@ class Lease:
         with self._renewing:
             holder = self._holder()
         if holder is None or holder.get("owner") != self.owner:
-            who = f"process {holder['pid']} on {holder['host']}" if holder else "somebody who removed its lease"
+            who = f"process {holder['pid']} on {holder['host']}" if holder else "somebody who removed its lease file"
             raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
 
     def release(self) -> None:

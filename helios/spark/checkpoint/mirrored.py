@@ -29,15 +29,15 @@ class NewestSchema:
 
     Attributes:
         columns: The type of each column, by name.
-        since: The log position from which changes have these columns.
+        start: The log position from which changes have these columns.
         kept: Columns that the database has dropped, and that the table of the mirror keeps.
-        taken: The log positions at which Debezium took snapshots of the table, except incremental snapshots.
+        snapshots: The log positions of Debezium's snapshots of the table, except incremental ones.
     """
 
     columns: Mapping[str, str]
-    since: LogPosition
+    start: LogPosition
     kept: tuple[str, ...] = ()
-    taken: tuple[LogPosition, ...] = ()
+    snapshots: tuple[LogPosition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Mirrored:
         source: Its table in the database: prefix of the topics, database, schema and table.
         keys: Its key columns.
         newest: Its newest columns; None until a change has had a position in the log.
-        waits: The log position since which the table waits for a Debezium snapshot, with
+        waits_since: The log position since which the table waits for a Debezium snapshot, with
             `.on_schema_change("snapshot")`; None if it waits for none.
     """
 
     source: tuple[str, str, str, str]
     keys: tuple[str, ...]
     newest: NewestSchema | None = None
-    waits: LogPosition | None = None
+    waits_since: LogPosition | None = None
 
 
 class MirroredTables:
@@ -100,12 +100,12 @@ def _entry(table: Mirrored) -> dict[str, object]:
         newest = table.newest
         entry["newest"] = {
             "columns": dict(newest.columns),
-            "since": list(newest.since),
+            "since": list(newest.start),
             "kept": list(newest.kept),
-            "taken": [list(position) for position in newest.taken],
+            "taken": [list(position) for position in newest.snapshots],
         }
-    if table.waits is not None:
-        entry["waits"] = list(table.waits)
+    if table.waits_since is not None:
+        entry["waits"] = list(table.waits_since)
     return entry
 
 

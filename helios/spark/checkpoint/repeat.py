@@ -35,7 +35,7 @@ class Repeat:
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a batch. With `--again`, it continues an earlier, unfinished repeat of the same batch.
+        """Begins a batch. With `--again`, the batch continues its own earlier, unfinished repeat.
 
         Args:
             sources: The inputs of the batch, as the entries of the target's record.
@@ -87,6 +87,6 @@ class Repeat:
             return {"sources": fields["sources"], "steps": fields["steps"], "numbers": dict(fields["numbers"])}
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{self._checkpoint.location}/{AGAIN} is damaged ({error}): the progress of a run with --again.",
+                f"{self._checkpoint.location}/{AGAIN}, the progress of a run with --again, is damaged ({error}).",
                 fix="restore the file from a backup, or delete it: the rows that the run wrote then stay.",
             ) from error

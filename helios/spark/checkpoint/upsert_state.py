@@ -4,7 +4,7 @@ The order of a key is the value of `order_by` in the key's newest row.
 
 <warehouse>/_helios/keys/<id>/     named by the checkpoint's id
   terms.json     the key columns and the order
-  delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing if it has no keys
+  delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing without keys
   base/N         all deltas up to N, folded into one row per key, without expired deletes
   replayed/R     the keys of replay R of quarantined rows; in effect as soon as the target has that replay
   settled/R      an empty file, which notes that the target has replay R
@@ -36,7 +36,7 @@ from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
-"""The number of deltas above which they are folded into a base, as each batch reads all of them."""
+"""The number of deltas above which they are folded into a base, because each batch reads all deltas."""
 REPLACED_FIX = "delete it: the folders that it names then stay."
 KEPT_SECONDS = 3600.0
 """The time in seconds for which folded folders stay: a batch of another pipeline may be reading them."""
@@ -46,13 +46,13 @@ class UpsertState:
     """The state of the upserts of one pipeline into one target.
 
     Args:
-        files: The files of the folder that contains the state's folder.
+        files: Reads and writes files in the parent of the state's folder.
         folder: The name of the state's folder, relative to `files`.
         remember_seconds: The time for which a delete is remembered.
         has_replay: Returns True if the target has a replay, given the quarantine's UUID and the replay's number.
 
     Attributes:
-        saved: The folder that the last `save` has written; None if it had no rows.
+        saved_folder: The folder that the last `save` has written; None if it had no rows.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class UpsertState:
     ) -> None:
         self.files = files
         self.folder = folder
-        self.saved: str | None = None
+        self.saved_folder: str | None = None
         self._remember_seconds = remember_seconds
         self._has_replay = has_replay
 
@@ -155,8 +155,8 @@ class UpsertState:
         """Copies another state, as it was before a batch, into this new state; the other state does not change.
 
         Returns:
-            False if the former content of that state is lost: later batches were folded into it, or a replay changed
-            it.
+            False if the state before that batch is lost, because later batches were folded into it, or a replay changed
+            the state.
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
@@ -188,7 +188,7 @@ class UpsertState:
         return not present.issuperset(expected & noted.keys())
 
     def discard_former(self, former: UpsertState) -> None:
-        """Deletes a former state that the record no longer names; one beside this state only after `KEPT_SECONDS`."""
+        """Deletes a former state that the record no longer names; after `KEPT_SECONDS` if it lies beside this state."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -205,12 +205,12 @@ class UpsertState:
 
     def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
         rows = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
-        self.saved = None if rows.isEmpty() else self.path(name)
-        if self.saved is None:
+        self.saved_folder = None if rows.isEmpty() else self.path(name)
+        if self.saved_folder is None:
             self.files.delete(f"{self.folder}/{name}")  # an earlier attempt, with other steps, may have had rows
         else:
             self._note_replaced([], in_use=f"{self.folder}/{name}")
-            rows.write.mode("overwrite").parquet(self.saved)
+            rows.write.mode("overwrite").parquet(self.saved_folder)
 
     def _folders_up_to(self, last: int) -> list[str]:
         """The folders with the state after a batch; unlike `load`, the call deletes nothing."""
@@ -221,7 +221,7 @@ class UpsertState:
         """The newest finished base before a batch, and the finished deltas after that base, ascending.
 
         Args:
-            base_before: The base must be of a batch before this one; by default, before `before`.
+            base_before: The batch before which the base must be; by default, `before`.
         """
         limit = before if base_before is None else base_before
         bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)
@@ -275,10 +275,10 @@ class UpsertState:
         known: dict[str, float] = self.files.read_json(name, REPLACED_FIX) or {}
         noted = {**dict.fromkeys(folders, now), **known}
         noted.pop(in_use, None)
-        unused = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
+        unused = [folder for folder, noted_at in noted.items() if noted_at <= now - KEPT_SECONDS]
         for folder in unused:
             self.files.delete(folder)
-        remaining = {folder: since for folder, since in noted.items() if folder not in unused}
+        remaining = {folder: noted_at for folder, noted_at in noted.items() if folder not in unused}
         if remaining != known:
             self.files.write(name, json.dumps(remaining))
 

@@ -34,7 +34,7 @@ public class ManifestNulls extends NullCounts {
     this.stamp = stamp;
   }
 
-  /** Returns the paths of the manifests that this call has read, and those of their files that have nulls. */
+  /** Returns the paths of the manifests that this call has read, and the files with nulls that they list. */
   public synchronized Object readUnchecked(final Table table, Snapshot snapshot) {
     final List withNulls = Collections.synchronizedList(new ArrayList());
     List unread = new ArrayList();
@@ -66,8 +66,8 @@ public class ManifestNulls extends NullCounts {
   }
 
   /**
-   * True if the snapshot or an ancestor was checked, or the first snapshot of the table is reached, and all snapshots
-   * since then are stamped and have the table's current schema.
+   * True if all snapshots after a checked ancestor, or else all from the first snapshot of the table, are stamped and
+   * have the table's current schema.
    */
   private boolean isChecked(Table table, Snapshot snapshot) {
     Integer schema = Integer.valueOf(table.schema().schemaId());
@@ -79,7 +79,7 @@ public class ManifestNulls extends NullCounts {
         return false;
       }
       if (each.parentId() == null) {
-        return each.sequenceNumber() <= 1; // a later one has lost its parent: PyIceberg's expiry removes its id
+        return each.sequenceNumber() <= 1; // PyIceberg's expiry has removed the parent's id from a later snapshot
       }
       if (checkedSnapshots.containsKey(each.parentId())) {
         return true; // a checked parent may have expired by now

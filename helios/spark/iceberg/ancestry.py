@@ -37,7 +37,7 @@ class JavaTableVersion:
 def presence_of(
     table: JavaTable, head: JavaSnapshot | None, landing: Landing, has_files: Callable[[int], bool] | None = None
 ) -> Presence:
-    """Returns whether a branch contains a batch, or that this is unknown.
+    """Returns whether a branch contains a batch, as far as this is known.
 
     Args:
         head: The newest snapshot of the branch; None for an empty one.

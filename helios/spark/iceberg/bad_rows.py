@@ -10,7 +10,7 @@ from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.spark.jvm.errors import BAD_ROW
 
-SHOWN = 400
+MAX_SHOWN = 400
 """The maximum number of characters of a row's text that a message shows."""
 
 
@@ -38,7 +38,7 @@ def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
         row: The row, as `row_in` returns it.
         place: The row's file, record or table, for the message.
     """
-    shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
+    shown = row["text"] if len(row["text"]) <= MAX_SHOWN else f"{row['text'][:MAX_SHOWN]}..."
     strict_sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
     return RunError(
         f"{place}: {row['why']}: {shown}; nothing of its batch was written.",

@@ -20,14 +20,14 @@ class BatchKeys:
     Args:
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
         collect: Returns each key as a tuple of the values of these columns; None if there are too many keys.
-        within: The range of the keys, as an expression. A file that cannot match it contains no key of the batch.
+        bounds: The range of the keys, as an expression. A file that cannot match it contains no key of the batch.
     """
 
     def __init__(
-        self, columns: Sequence[str], collect: Callable[[], Sequence[Key] | None], within: JavaExpression
+        self, columns: Sequence[str], collect: Callable[[], Sequence[Key] | None], bounds: JavaExpression
     ) -> None:
         self.columns = columns
-        self.within = within
+        self.bounds = bounds
         self._collect = collect
 
     @cached_property
@@ -41,7 +41,7 @@ class BatchKeys:
             return None
         expressions = classes().org.apache.iceberg.expressions
         has_key: JavaExpression = expressions.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
-        return getattr(expressions.Expressions, "and")(self.within, has_key)  # type: ignore[no-any-return]
+        return getattr(expressions.Expressions, "and")(self.bounds, has_key)  # type: ignore[no-any-return]
 
 
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:

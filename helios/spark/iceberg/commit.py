@@ -22,7 +22,7 @@ from helios.spark.jvm.types.java import JavaSet
 from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
-MOST_REBASES = 3
+MAX_REBASES = 3
 """The maximum number of times that one try repeats its rebase, as other writers may commit during each rebase."""
 
 
@@ -35,7 +35,7 @@ class IdempotentTableOperations:
         rebase: Moves the transaction onto other writers' commits, and returns True if there were any. It is then called
             again, because the try would conflict with commits that were made during the rebase. None for no rebase.
         listeners: Functions that are called before each try, with the metadata that the transaction is applied to.
-        holds: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
+        holds_commit: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
     """
 
     def __init__(self, operations: JavaTableOperations) -> None:
@@ -44,9 +44,9 @@ class IdempotentTableOperations:
         self.start: JavaTableMetadata | None = None
         self.rebase: Callable[[], bool] | None = None
         self.listeners: list[Callable[[JavaTableMetadata], object]] = []
-        self.holds = False
+        self.holds_commit = False
         self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
-        self._refused: Py4JJavaError | None = None
+        self._refusal: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
@@ -62,7 +62,7 @@ class IdempotentTableOperations:
         try:
             metadata = self._own.refresh()
             rebases = 0
-            while self.rebase is not None and self.rebase() and rebases < MOST_REBASES:
+            while self.rebase is not None and self.rebase() and rebases < MAX_REBASES:
                 metadata = self._own.refresh()
                 rebases += 1
             for listener in self.listeners:
@@ -74,23 +74,23 @@ class IdempotentTableOperations:
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
         """Commits, and hides a refusal from Iceberg, which would otherwise delete files that may be committed."""
-        if self.holds:
+        if self.holds_commit:
             self._held = base, metadata
             return
         try:
             self._own.commit(base, metadata)
         except Py4JJavaError as error:
-            self._refused = error
+            self._refusal = error
 
     def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
         """The base and the metadata of the held commit."""
         assert self._held is not None  # a transaction without changes is never held: Iceberg would not commit it
         return self._held
 
-    def refused(self) -> Py4JJavaError | None:
+    def take_refusal(self) -> Py4JJavaError | None:
         """The refusal of the last commit, returned only once; None if the commit was accepted."""
-        refused, self._refused = self._refused, None
-        return refused
+        refusal, self._refusal = self._refusal, None
+        return refusal
 
     def toString(self) -> str:
         return str(self._own.toString())
@@ -152,7 +152,7 @@ def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentT
     Raises:
         Py4JJavaError: The transaction conflicts with other commits.
     """
-    operations.holds = True
+    operations.holds_commit = True
     try:
         transaction.commitTransaction()
     except Py4JError as error:
@@ -184,17 +184,17 @@ def commit(
             transaction.commitTransaction()
         except Py4JError as error:
             raise operations.error or error from None
-        refused = operations.refused()
-        if refused is None:
+        refusal = operations.take_refusal()
+        if refusal is None:
             return
-        if java_class(refused) != CONFLICT:
-            raise refused
+        if java_class(refusal) != CONFLICT:
+            raise refusal
         table.refresh()
         if any(table.snapshot(snapshot_id) is not None for snapshot_id in new_snapshots):
             return
         # With a rebase, retry at once: another writer has just committed, so its next commit is still far away.
         if not retries.wait(pause=operations.rebase is None):
-            raise refused
+            raise refusal
 
 
 def _new_snapshots(table: JavaTable, transaction: JavaTransaction) -> list[int]:

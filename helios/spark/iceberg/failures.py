@@ -15,10 +15,10 @@ from helios.errors import HeliosError, LeaseError, Origin, RunError, first_line
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.kinds import is_outage_message, source_kind
-from helios.spark.iceberg.bad_rows import SHOWN, bad_row, row_in
+from helios.spark.iceberg.bad_rows import MAX_SHOWN, bad_row, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
-from helios.spark.iceberg.schema import null_violation
+from helios.spark.iceberg.schema import null_violation_error
 from helios.spark.jvm.death import NO_ANSWER, java_death
 from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
@@ -82,8 +82,8 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     """The error to raise for the user: a `HeliosError` for any error of Spark, Iceberg or a service.
 
     Returns:
-        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError`, whose cause is the given
-        error, unless Spark's analyzer raised that.
+        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError`. Its cause is the given
+        error, except for an error of Spark's analyzer.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)
@@ -94,7 +94,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     where = origin_of(error, plan) or plan.origin
     known_failure: HeliosError | None = expectation_failure(error, plan)
     if known_failure is None and isinstance(error, PySparkException):
-        known_failure = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
+        known_failure = null_violation_error(error, plan.write.table.text, plan.declared.sink.origin)
     known_failure = known_failure or source_failure(error, plan) or worker_failure(error, plan)
     if known_failure is not None:
         wrapped: BaseException = known_failure
@@ -118,10 +118,10 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     """The error for a row that fails `expect(..., on_fail="fail")`, or has no event time; None for any other error."""
     text = str(error)
     if UNDATED in text:
-        return _missing_event_time(text, plan)
+        return _missing_event_time_error(text, plan)
     if FAILED not in text:
         return None
-    expectation = shortened(_line_after(FAILED, text), SHOWN)
+    expectation = shortened(_line_after(FAILED, text), MAX_SHOWN)
     steps = [step for flow in flows(plan.stream) for step in flow.steps if isinstance(step, Expect)]
     failed_steps = [
         step
@@ -156,12 +156,12 @@ def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     return bad_row(row, plan, row["at"], row["fix"])  # a row that a MERGE refuses
 
 
-def _missing_event_time(text: str, plan: Plan) -> RunError:
+def _missing_event_time_error(text: str, plan: Plan) -> RunError:
     message = _line_after(UNDATED, text)
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     where = next((step.origin for step in steps if message.startswith(step.text())), plan.origin)
     return RunError(
-        f"{shortened(message, SHOWN)}; nothing of its batch was written.",
+        f"{shortened(message, MAX_SHOWN)}; nothing of its batch was written.",
         where=where,
         fix='leave such rows out with where("<column> IS NOT NULL") before the watermark, or give them a time with '
         "coalesce(...).",
@@ -249,7 +249,7 @@ CONCURRENT_QUERY = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for 
 """The pattern of Spark's error for a query that finds another query on its checkpoint."""
 
 
-def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
+def second_driver_error(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
     """The error for a query that found another query on its checkpoint; None for any other error."""
     match = CONCURRENT_QUERY.search(str(error))
     if match is None:
@@ -271,6 +271,6 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
         expectation_failure(error, plan)
         or source_failure(error, plan)
         or worker_failure(error, plan)
-        or second_driver(error, plan)
+        or second_driver_error(error, plan)
         or RunError(f"{plan.pipeline}: {innermost}", where=plan.origin)
     )

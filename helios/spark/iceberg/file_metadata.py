@@ -71,7 +71,7 @@ class ReadManifests(NamedTuple):
     """The paths of the manifests that a call has read, and the files with nulls that these manifests list."""
 
     read: Sequence[str]
-    nulls: Sequence[FileNulls]
+    with_nulls: Sequence[FileNulls]
 
 
 def null_counts(

@@ -62,7 +62,7 @@ def _converted(
         try:
             resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
-            converted.append(None)  # Spark refuses it again when it filters the rows, with an error that quotes it
+            converted.append(None)  # Spark refuses the predicate again when it filters the rows, and quotes it
             continue
         for conjunct in _conjuncts(resolved) if resolved is not None else ():
             # convertToIcebergExpression does the same, but the exceptions that it raises are slow.

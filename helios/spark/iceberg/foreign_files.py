@@ -43,7 +43,7 @@ NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 SESSION_VECTORIZATION = "spark.sql.iceberg.vectorization.enabled"
 TABLE_VECTORIZATION = "read.parquet.vectorization.enabled"
 """The session setting and the table property that turn vectorized reads of parquet files on or off."""
-MOST_REMEMBERED = 200_000
+MAX_REMEMBERED = 200_000
 """The maximum number of files in `_VERIFIED`, which limits its memory."""
 _VERIFIED: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read correctly, by the key of the checks and the file's location; oldest first."""
@@ -73,7 +73,7 @@ class Checks:
         mapping: The name mapping; None for a table without a name mapping, whose files have field ids.
         identifiers: The field ids of the identifier fields.
         flat: The field ids of the columns that are not nested.
-        nested: Whether the table has nested columns.
+        has_nested: Whether the table has nested columns.
     """
 
     key: str
@@ -81,7 +81,7 @@ class Checks:
     mapping: str | None
     identifiers: frozenset[int]
     flat: frozenset[int]
-    nested: bool
+    has_nested: bool
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def verify_state(
     checks = _checks(table)
     if checks is None:
         return
-    with_nulls = manifests(spark, table, tuple(checks.required), snapshot).nulls
+    with_nulls = manifests(spark, table, tuple(checks.required), snapshot).with_nulls
     if with_nulls:
         _Files(spark, table, checks, Reading(str(table.name()))).refuse_nulls(with_nulls[0])
 
@@ -254,7 +254,7 @@ class _Files:
                 if present[id].optional and nulls != 0:
                     raise self._null_error(location, id, _nulls(nulls) if nulls is not None else "perhaps nulls")
             _VERIFIED[key, location] = None
-            if len(_VERIFIED) > MOST_REMEMBERED:
+            if len(_VERIFIED) > MAX_REMEMBERED:
                 _VERIFIED.popitem(last=False)
 
     def _possible_readers(self, leaf: Leaf) -> Set[str]:
@@ -262,7 +262,7 @@ class _Files:
         if self._row_reader_only or leaf.id not in self._checks.flat:
             return {ROW_READER}
         # Spark's row reader reads all columns if it reads a nested one.
-        possible = {BATCH_READER, ROW_READER} if self._checks.nested else {BATCH_READER}
+        possible = {BATCH_READER, ROW_READER} if self._checks.has_nested else {BATCH_READER}
         return possible | {DICTIONARY_READER} if leaf.dictionary else possible
 
     def _reads(self, name: str) -> bool:
@@ -336,7 +336,7 @@ def _checks(table: JavaTable) -> Checks | None:
             mapping=key[2],
             identifiers=frozenset(parsed.get("identifier-field-ids", ())),
             flat=flat,
-            nested=len(flat) < len(parsed["fields"]),
+            has_nested=len(flat) < len(parsed["fields"]),
         )
         _CHECKS[key] = checks if required or mapping is not None else None
     return _CHECKS[key]

@@ -78,7 +78,7 @@ class CatalogFreshness:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def verify(self, table: TableName, metadata: JavaTableMetadata | None) -> None:
-        """Compares a table's metadata with the version last seen, and then remembers it as the last one.
+        """Compares a table's metadata with the version last seen, and then remembers the metadata as last seen.
 
         Args:
             metadata: The metadata that a replica shows; None when it shows no such table.

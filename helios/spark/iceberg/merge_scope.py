@@ -68,7 +68,7 @@ def iceberg_scope_of(table: JavaTable, columns: Mapping[str, DataType], scope: M
     """Converts a scope for a table whose columns have these types."""
     same = _same_columns(table, columns, scope.bounds)
     keys = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
-    return IcebergScope(_within(table, same, scope.bounds), keys)
+    return IcebergScope(_key_range(table, same, scope.bounds), keys)
 
 
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
@@ -83,7 +83,7 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
     return {column: name for column, name in comparable.items() if str(schema.findField(name).type()) != "uuid"}
 
 
-def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
+def _key_range(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
     """The bounds as an expression. Key columns whose partitions are not in the order of their values are left out."""
     ordered_ranges = overflow.ordered_ranges(table)
     expressions = classes().org.apache.iceberg.expressions.Expressions
@@ -92,7 +92,7 @@ def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Boun
     for column, name in same.items():
         bound = bounds[column]
         ranges = ordered_ranges.get(name, ())
-        in_order = all(ordered.holds(bound.low) and ordered.holds(bound.high) for ordered in ranges)
+        in_order = all(ordered.contains(bound.low) and ordered.contains(bound.high) for ordered in ranges)
         if bound.low is not None and in_order:
             at_least = expressions.greaterThanOrEqual(name, bound.low)
             at_most = expressions.lessThanOrEqual(name, bound.high)

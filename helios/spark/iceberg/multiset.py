@@ -70,7 +70,7 @@ def _groups_exactly(kind: DataType) -> bool:
 
 
 def _grouping_value(value: Column, kind: DataType) -> Column:
-    """A substitute for a value by which Spark can group: two substitutes are equal exactly if their values are."""
+    """A substitute for a value for grouping: two substitutes are equal if and only if the values are equal."""
     if isinstance(kind, (FloatType, DoubleType)):
         # Spark's grouping treats -0.0 and 0.0 as equal.
         return F.struct(value, F.when(value == 0, value.cast("string")))

@@ -27,7 +27,7 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
     """The line of the source or sink whose code raised an error, or of the pipeline for a step; None for other code."""
     for module, frame in _frames(error):
         if module.startswith(SOURCES) or _read_plan(frame) is not None:
-            return _source(error, plan)
+            return _source_origin(error, plan)
         if module.startswith(SINKS):
             return plan.declared.sink.origin
         if module.startswith(STEPS):
@@ -35,8 +35,8 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
     return None
 
 
-def _source(error: BaseException, plan: Plan) -> Origin:
-    """The line of the source that raised an error, found by its reader, or by its name in the message."""
+def _source_origin(error: BaseException, plan: Plan) -> Origin:
+    """The line of the source that raised an error, found by its reader, or by the source's name in the message."""
     for _, frame in _frames(error):
         read = _read_plan(frame)
         if read is not None:

@@ -32,7 +32,7 @@ class OrderedRange(NamedTuple):
     values: tuple[int, int]
     partitions: tuple[int, int]
 
-    def holds(self, value: object) -> bool:
+    def contains(self, value: object) -> bool:
         """True if a value is in the range, so that its partition is in order. A time may also be text in ISO 8601."""
         if isinstance(value, str):  # in ISO 8601 a year of more than four digits has a sign
             return re.match(r"\d{4}-", value) is not None
@@ -41,7 +41,7 @@ class OrderedRange(NamedTuple):
 
 NEVER_ORDERED = OrderedRange((1, 0), (1, 0))
 """Two empty ranges: the transform may overflow for any value."""
-MOST_CACHED = 10_000
+MAX_CACHED = 10_000
 _CACHE: dict[tuple[str, int, int, bool], frozenset[str]] = {}
 """The results of `unordered_columns`, by table, schema, snapshot and `added`. A joined table is read in each batch, and
 each of its manifests takes some JVM calls."""
@@ -104,7 +104,7 @@ def unordered_columns(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, ad
     for snapshot in snapshots:
         key = (uuid, schema, int(snapshot.snapshotId()), added)
         if key not in _CACHE:
-            if len(_CACHE) >= MOST_CACHED:
+            if len(_CACHE) >= MAX_CACHED:
                 _CACHE.clear()
             _CACHE[key] = frozenset(
                 field.column

@@ -36,7 +36,7 @@ def count(table: Any, tasks: Any) -> int:
     return int(jvm.java.util.HashSet(lists.transform(tasks, _partition_of(jvm, _loader(table)))).size())
 
 
-def of_scan(table: Any, scan: Any) -> int:
+def count_of_scan(table: Any, scan: Any) -> int:
     """The number of partitions that Spark's scan of an Iceberg table has planned to read."""
     jvm = classes()
     gateway: Any = SparkContext._gateway

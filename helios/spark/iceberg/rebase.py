@@ -27,9 +27,9 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.spark.jvm.types.updates import JavaRowChange
 
-FEW_FILES = 32
+MAX_FILES = 32
 """The maximum number of files that the driver reads, one after the other. If there are more, Spark is faster."""
-SMALL_BYTES = 32 << 20
+MAX_BYTES = 32 << 20
 """The maximum number of bytes that the driver reads."""
 
 
@@ -60,7 +60,7 @@ class Rebase:
         self._changes = changes
         self._conflicts = False
         for change in changes:
-            change.conflictDetectionFilter(keys.within)
+            change.conflictDetectionFilter(keys.bounds)
 
     def onto(self, head: JavaSnapshot | None) -> bool:
         """Moves the row changes onto a head, if all commits up to it only append rows with other keys than the batch's.
@@ -93,7 +93,7 @@ class Rebase:
             if has_key is not None:
                 return not has_key
         scan = self._table.newIncrementalAppendScan().fromSnapshotExclusive(int(self._checked.snapshotId()))
-        scan = scan.toSnapshot(int(head.snapshotId())).filter(self._keys.within if expression is None else expression)
+        scan = scan.toSnapshot(int(head.snapshotId())).filter(self._keys.bounds if expression is None else expression)
         tasks = plan_tasks(self._spark, scan)
         if not tasks.size():
             return True
@@ -131,6 +131,6 @@ def _few_and_small(since: Sequence[JavaSnapshot]) -> bool:
     for snapshot in since:
         summary = snapshot.summary()
         # A summary without these entries counts as too many files.
-        files += int(summary.get("added-data-files") or FEW_FILES + 1)
-        size += int(summary.get("added-files-size") or SMALL_BYTES + 1)
-    return files <= FEW_FILES and size <= SMALL_BYTES
+        files += int(summary.get("added-data-files") or MAX_FILES + 1)
+        size += int(summary.get("added-files-size") or MAX_BYTES + 1)
+    return files <= MAX_FILES and size <= MAX_BYTES

@@ -24,12 +24,12 @@ from helios.spark.jvm.types.spark import (
     JavaSparkPlan,
 )
 
-MOST_FILES = 10_000
-"""If a batch's sources have more files, partitions are not counted: counting reads the metadata of each."""
+MAX_FILES = 10_000
+"""If a batch's sources have more files, partitions are not counted: that would read the metadata of each file."""
 
 
 def counts_partitions(files: int) -> bool:
-    return files <= MOST_FILES
+    return files <= MAX_FILES
 
 
 @dataclass
@@ -116,7 +116,7 @@ def record_command(dataset: JavaDataset) -> None:
             continue
         reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
         matched = reported.get("resultDataFiles", 0)
-        parts = (partial(partitions.of_scan, _iceberg_table(scan.table()), scan.scan()),) if matched else ()
+        parts = (partial(partitions.count_of_scan, _iceberg_table(scan.table()), scan.scan()),) if matched else ()
         collected.add(ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), parts=parts))
 
 

@@ -154,13 +154,13 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
     update = table.updateSchema()
     renamed: dict[Path, Path] = {}
     for change in changes:
-        _CHANGES[type(change)](update, _before(change.path, renamed), change)
+        _CHANGES[type(change)](update, _former_path(change.path, renamed), change)
         if isinstance(change, Rename):
             renamed[(*change.path[:-1], change.new)] = change.path
     update.commit()
 
 
-def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
+def _former_path(path: Path, renamed: Mapping[Path, Path]) -> Path:
     """The path with the names from before the update, which Iceberg uses until the commit."""
     prefix = next((new for new in renamed if path[: len(new)] == new), ())
     return renamed.get(prefix, ()) + path[len(prefix) :]
@@ -199,7 +199,7 @@ def _drop(update: JavaUpdateSchema, path: Path, change: Change) -> None:
 _Apply: TypeAlias = "Callable[[JavaUpdateSchema, Path, Change], None]"
 
 _CHANGES: dict[type[Change], _Apply] = {Add: _add, Widen: _widen, Relax: _relax, Rename: _rename, Drop: _drop}
-"""The function that adds a change to Iceberg's schema update, by kind of change; its path comes from `_before`."""
+"""The function that adds a change to Iceberg's schema update, by kind of change; its path comes from `_former_path`."""
 
 
 # alignment of the rows
@@ -210,7 +210,7 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
 
     A column or nested field that the batch lacks gets the table's default value, or null. A column that already has the
     right name and type is selected without a cast. Spark's writer refuses a null in a required field; see
-    `null_violation`.
+    `null_violation_error`.
 
     Raises:
         CheckFailed: The table lacks columns or types of the batch: evolve the table first. No column of the batch is
@@ -231,12 +231,12 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
 
 def _column(cell: Cell) -> Column:
     if cell.source is None:
-        return _absent(cell).alias(cell.name)
+        return _default_of(cell).alias(cell.name)
     value = _value(cell, F.col(quoted(cell.source)))
     return value if cell.same and cell.source == cell.name else value.alias(cell.name)
 
 
-def _absent(cell: Cell) -> Column:
+def _default_of(cell: Cell) -> Column:
     value = F.expr(cell.default) if cell.default is not None else F.lit(None)
     return value.cast(str(cell.type))
 
@@ -249,7 +249,7 @@ def _value(cell: Cell, value: Column) -> Column:
 
 def _struct(cell: Cell, value: Column) -> Column:
     fields = [
-        (_absent(part) if part.source is None else _value(part, value.getField(part.source))).alias(part.name)
+        (_default_of(part) if part.source is None else _value(part, value.getField(part.source))).alias(part.name)
         for part in cell.parts
     ]
     return F.when(value.isNotNull(), F.struct(*fields))
@@ -271,7 +271,7 @@ _NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "arra
 """For each nested type, the function that rebuilds a value from its parts."""
 
 
-def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
+def null_violation_error(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
     """The error for the user when Spark refuses to write a null into a required field; None for any other error."""
     if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
         return None

@@ -183,7 +183,7 @@ def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
 
 
 def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
-    """The newest snapshot of a branch, or of main for None; None if it is empty. Raises RunError if it is missing."""
+    """The newest snapshot of a branch (None: main); None for an empty branch. Raises RunError for a missing one."""
     if branch is None:
         return table.currentSnapshot()
     ref = table.refs().get(branch)

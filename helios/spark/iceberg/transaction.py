@@ -62,7 +62,7 @@ class Transaction:
         retries: How often a conflicting commit is retried without writing the batch again; None if the caller retries.
 
     Attributes:
-        rows: The number of rows that a MERGE stores, whose files may contain other rows, too. None for other commands.
+        rows: The number of rows that a MERGE stores; its files may have other rows, too. None for other commands.
         watch: Finds conflicts that Iceberg does not detect.
         properties: The properties that the writers see: the table's own, with the overrides.
     """
@@ -159,7 +159,7 @@ class Transaction:
         """True if the table has data files of another partition spec than its current one."""
         return self._base is not None and partitions.has_former_specs(self.table, self._base)
 
-    def unordered(self) -> frozenset[str]:
+    def unordered_columns(self) -> frozenset[str]:
         """The lower-case names of the columns whose partitions are not in the order of their values."""
         snapshots = [self._base] if self._base is not None else []
         return frozenset(map(str.lower, overflow.unordered_columns(self.table, snapshots)))
@@ -179,7 +179,7 @@ class Transaction:
 
         Args:
             command: The MERGE statement, in which the table is called `target` and the rows are called `batch`.
-            scope: The rows that the MERGE can change. It reads only these, and the rest of each file that it rewrites.
+            scope: The rows that the MERGE can change. It reads only these rows, and the rest of files that it rewrites.
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
@@ -220,7 +220,8 @@ class Transaction:
         self.rows = scope.rows
         limits = iceberg_scope_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)
-        self._written_table.within, self._written_table.before_change = limits.within, self._without_manifest_merges
+        self._written_table.scan_filter = limits.within
+        self._written_table.before_change = self._without_manifest_merges
         return limits
 
     def _rebase_tries(self, scope: MergeScope, limits: IcebergScope) -> None:
@@ -246,8 +247,8 @@ class Transaction:
             self.append_files(())
         return self.snapshots
 
-    def record(self, key: str, value: Callable[[int], str], snapshots: Sequence[JavaSnapshot]) -> None:
-        """Adds a change of a table property to the commit.
+    def set_record(self, key: str, value: Callable[[int], str], snapshots: Sequence[JavaSnapshot]) -> None:
+        """Sets the table property with the pipeline's record, in the same commit.
 
         Args:
             value: Returns the value of the property, given the sequence number of the batch's newest snapshot.
@@ -283,7 +284,7 @@ class Transaction:
 
     def _relation(self) -> JavaRelation:
         table = self._version.connector_table(self._written_table, self.branch)
-        # Spark needs the catalog for the functions of partition transforms. With an identifier it would load the table.
+        # Spark needs the catalog for the functions of partition transforms. An identifier would make it load the table.
         catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
         option = self._jvm.scala.Option
         create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
@@ -315,7 +316,7 @@ class Transaction:
             self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_manifest_merges(self) -> JavaTransaction:
-        """The transaction. If other writers have committed meanwhile, it is a new one that merges no manifests.
+        """The transaction; a new one that merges no manifests if other writers have committed meanwhile.
 
         With merges, each try would merge some hundred manifests again, and another writer would always commit first.
         """

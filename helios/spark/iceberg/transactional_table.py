@@ -1,8 +1,8 @@
 """The table that Spark's writer sees while it writes a batch.
 
-Iceberg's writer for Spark commits by itself, and cannot add a second update to its commit. But it asks its table for
-the operation that it commits, such as an append. So Helios gives it a table that reads like the real table, but whose
-operations belong to a transaction. Before Spark gets an operation, Helios writes the stamp of the batch into the
+Iceberg's writer for Spark commits by itself, and cannot add a second update to its commit. But the writer asks its
+table for the operation to commit, such as an append. So Helios gives the writer a table that reads like the real one,
+but whose operations belong to a transaction. Before Spark gets an operation, Helios writes the batch's stamp into the
 operation's snapshot summary, and adds a validator.
 """
 
@@ -38,7 +38,7 @@ class TransactionalTable:
         pinned: The id of the snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
 
     Attributes:
-        within: Scans skip files that cannot match this expression; None to read all files.
+        scan_filter: Scans skip files that cannot match this expression; None to read all files.
         row_changes: The row deltas and overwrites that have begun.
         before_change: Called before a row change begins; returns the transaction for it. None to keep the current one.
     """
@@ -60,7 +60,7 @@ class TransactionalTable:
         self._prepare = prepare
         self._properties = properties
         self._name = str(table.name())
-        self.within: JavaExpression | None = None
+        self.scan_filter: JavaExpression | None = None
         self.row_changes: list[JavaRowChange] = []
         self.before_change: Callable[[], JavaTransaction] | None = None
 
@@ -82,7 +82,7 @@ class TransactionalTable:
     def newBatchScan(self) -> JavaTableScan:
         scan = self._table.newBatchScan()
         scan = scan.useSnapshot(self._pinned) if self._pinned is not None else scan
-        return scan.filter(self.within) if self.within is not None else scan
+        return scan.filter(self.scan_filter) if self.scan_filter is not None else scan
 
     def newAppend(self) -> JavaAppendFiles:
         return self._prepared(self._transaction.newAppend())

@@ -27,8 +27,8 @@ class Watch:
     """A hook that finds conflicts that Iceberg does not detect.
 
     Attributes:
-        conflict: Returns the reason why a snapshot that was committed since the look-up is a conflict; an empty text if
-            it is not.
+        conflict: Returns the reason why a snapshot that was committed since the look-up is a conflict; an empty text
+            for no conflict.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Watch:
 class AncestryValidator:
     """Rejects a commit if this pipeline has committed since its batch was looked up.
 
-    Implements Iceberg's `SnapshotAncestryValidator`. It gets the snapshots onto which the commit is made, newest first.
+    Implements Iceberg's `SnapshotAncestryValidator`, which gets the snapshots below the commit, newest first.
 
     Args:
         checkpoint: The id of the pipeline's checkpoint.

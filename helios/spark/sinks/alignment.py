@@ -38,7 +38,7 @@ class SchemaAligner:
         self._known: tuple[str, int] | None = None  # the columns and the schema id after the last evolution
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
-        """The schema changes that the table needs for these columns; they are not applied.
+        """Finds the schema changes that the table needs for these columns, without applying them.
 
         Raises:
             CheckFailed: The columns do not fit; the message names the difference.

@@ -50,7 +50,7 @@ class AppendLedger(Ledger):
 
     Args:
         branch: The branch that is written; None for main.
-        guard: Checks that the target still has its last batch; by default, the batch that the record names.
+        guard: Checks that the target still has the last batch. By default, it knows this batch only from the record.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class AppendLedger(Ledger):
         if record is None:
             return 0
         same = self._again is None and same_input(record.position, Batch(record.batch, tuple(spans)))
-        return record.batch if same else self.repeated(record.batch + 1)
+        return record.batch if same else self.attempt_number(record.batch + 1)
 
-    def repeated(self, number: int) -> int:
-        """The number of a batch; with `--again`, the number of its first attempt, by which a restart finds it."""
+    def attempt_number(self, number: int) -> int:
+        """The number under which a batch was first tried with `--again`, so that a restart finds it; else `number`."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
@@ -103,14 +103,14 @@ class AppendLedger(Ledger):
         if self.repeats:
             return commit
         if finding.verdict is Verdict.NEW:
-            self._note_growth(batch)
+            self._note_earlier_state(batch)
             return None
         if finding.verdict is not Verdict.SAME or finding.entry is None:
-            raise self._refusal(batch, finding)
+            raise self._refusal_error(batch, finding)
         snapshot = commit.snapshot if commit is not None else finding.entry.by
         return Commit(snapshot=snapshot, already_committed=True, note="these inputs and steps are appended already")
 
-    def _note_growth(self, batch: Batch) -> None:
+    def _note_earlier_state(self, batch: Batch) -> None:
         """Reports, before the write, that rows of an earlier state of a source are appended again."""
         earlier = earlier_state(self._compared.position, batch.position) if self._compared is not None else None
         if earlier is None:
@@ -119,8 +119,8 @@ class AppendLedger(Ledger):
         source = entry["source"]
         if any(read.ledger_name == source and read.source.comparable for read in self._plan.reads):
             self._observer.noted(
-                f"{self.table.name()} holds the rows of {source} from an earlier state of it: those that are still in "
-                f"{source} are appended again. To append only new rows, follow it: .incremental()"
+                f"{self.table.name()} holds the rows of {source} from an earlier state: the rows that are still in "
+                f"{source} are appended again. To append only new rows, follow {source} with .incremental()"
             )
 
     @property
@@ -155,7 +155,7 @@ class AppendLedger(Ledger):
     # the appended inputs
 
     def judge(self, batch: Batch) -> Finding:
-        """Compares a batch's inputs with the appended ones, to which `record_of` then adds the batch's inputs."""
+        """Compares a batch's inputs with those that were appended before. `record_of` then adds the batch's inputs."""
         self._compared = self.load()
         self._appended = self._inputs_of(self._compared)
         self._entry = entry_of(batch.position, self.steps, self._lookups)
@@ -177,7 +177,7 @@ class AppendLedger(Ledger):
         return replace(known, entries=tuple(entries)).as_json()
 
     def _inputs_of(self, record: Record | None) -> Appended:
-        """The appended inputs according to a record, or according to the stamps of snapshots if it has no list."""
+        """The appended inputs by a record, or by the stamps of snapshots if the record has no list of inputs."""
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
         # The record has no list if the pipeline was a streaming pipeline under its former checkpoint.
@@ -221,7 +221,7 @@ class AppendLedger(Ledger):
         return known
 
     def without_rolled_back(self, old: Record) -> Record:
-        """Turns the record of the former checkpoint into that of a new one, without inputs that were rolled back."""
+        """The record of the former checkpoint for a new checkpoint, without inputs that were rolled back."""
         try:
             self.refuse_rollback(old)
             return replace(old, appended=self._inputs_of(old).as_json())
@@ -235,33 +235,33 @@ class AppendLedger(Ledger):
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
                     retained = retained.add(entry, combines=self._combines)
-                elif not self._rolled_back(entry, min(history.values(), default=0)):
+                elif not self._is_rolled_back(entry, min(history.values(), default=0)):
                     retained = retained.add(without_steps(entry), combines=self._combines)
         return replace(old, position=None, appended=retained.as_json())
 
-    def _rolled_back(self, entry: Entry, oldest: int) -> bool:
-        """True if it is certain that an entry is of a single batch, whose snapshot is not in the branch's history.
+    def _is_rolled_back(self, entry: Entry, oldest_sequence: int) -> bool:
+        """True if an entry is certainly of a single batch, and this batch was rolled back.
 
         Args:
             entry: The entry; its snapshot is not among the retained snapshots of the history.
-            oldest: The sequence number of the oldest retained snapshot.
+            oldest_sequence: The sequence number of the oldest retained snapshot.
         """
         snapshot = self.table.snapshot(entry.by) if entry.by is not None else None
-        if snapshot is None or int(snapshot.sequenceNumber()) < oldest:
+        if snapshot is None or int(snapshot.sequenceNumber()) < oldest_sequence:
             return False
         single = entry_of(_json(snapshot.summary().get("helios.position")), entry.steps or "", self._lookups)
         return single is not None and single.inputs == entry.inputs
 
     # messages
 
-    def _refusal(self, batch: Batch, finding: Finding) -> InputError:
+    def _refusal_error(self, batch: Batch, finding: Finding) -> InputError:
         name, plan = self.table.name(), self._plan
         if finding.verdict is Verdict.STEPS and finding.entry is not None and finding.entry.steps is None:
             return InputError(
                 f"{name} has or had the rows that {plan.pipeline} made from these inputs, and does not record by which "
                 "steps, or whether a rollback took them: appending them again could double rows; nothing was written.",
                 where=plan.origin,
-                fix=f"look for these rows in {name}: read only later inputs if it has them, {AGAIN}.",
+                fix=f"look for these rows in {name}: read only later inputs if the table has them, {AGAIN}.",
             )
         if finding.verdict is Verdict.STEPS:
             return InputError(
@@ -275,7 +275,7 @@ class AppendLedger(Ledger):
         source = batch.spans[finding.source].source
         mine, theirs = self._entry.inputs[finding.source], finding.entry.inputs[finding.source]
         if finding.verdict is Verdict.REGROUPS:
-            return self._regrouped(source, finding)
+            return self._regrouped_error(source, finding)
         if finding.verdict is Verdict.UNKNOWN:
             return InputError(
                 f"{name} holds {_shown(theirs)} of {source}, and snapshots of {source} have expired: it cannot be "
@@ -290,7 +290,7 @@ class AppendLedger(Ledger):
             fix=f"read only later snapshots, .between({_end(theirs)}, ...), {AGAIN}.",
         )
 
-    def _regrouped(self, source: str, finding: Finding) -> InputError:
+    def _regrouped_error(self, source: str, finding: Finding) -> InputError:
         assert self._entry is not None
         mine = self._entry.inputs[finding.source]
         held = [entry.inputs[finding.source] for entry in finding.entries]
@@ -299,7 +299,7 @@ class AppendLedger(Ledger):
             named += f" ({len(held)} ranges in all)"
         return InputError(
             f"{self.table.name()} holds the rows that {self._plan.pipeline} made from {named} of {source}. From "
-            f"{_shown(mine)} the pipeline makes other rows, as its steps do not go row by row ({finding.why}). "
+            f"{_shown(mine)} the pipeline makes other rows, because its steps do not work row by row ({finding.why}). "
             "Appending these would count rows twice; nothing was written.",
             where=self._plan.origin,
             fix=f"read only later snapshots, .between({_end(held[0])}, ...), {AGAIN}.",

@@ -20,7 +20,7 @@ from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.appended import AppendLedger
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
-from helios.spark.sinks.shared_keys import STAMP
+from helios.spark.sinks.shared_keys import KEYS_STAMP
 from helios.table.ancestry import MOST_FILES
 from helios.table.ledger import Record
 from helios.table.positions import position_in, same_entries
@@ -60,7 +60,7 @@ def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
         names: The present and former names of the pipeline.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write its rows again.
     """
     record = ledger.load()
     if record is None:
@@ -81,7 +81,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         resumes: Whether a new checkpoint continues after these batches.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write its rows again.
     """
     batches = _newer_batches(ledger, names_of(ledger.table, names, record), record)
     if not batches:
@@ -111,7 +111,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
 
 def _keys_folder(applied: AppliedBatch) -> str | None:
     """The folder of the upsert state to which a batch added keys; None if it added none."""
-    folder = applied.stamps.get(STAMP)
+    folder = applied.stamps.get(KEYS_STAMP)
     return (folder or "").rpartition("/delta/")[0] or None
 
 
@@ -123,7 +123,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
             break
         stamped = _stamped_snapshot(snapshot, lookup)
         stamps = stamped.summary() if stamped is not None else None
-        # A cherry-pick is new only if the picked snapshot is: an older batch was discarded before it was picked.
+        # A cherry-picked batch is newer only if the picked snapshot is newer. Else it was discarded before the pick.
         newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))
@@ -134,7 +134,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
 
 
 def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
-    """The snapshot with a batch's stamps: for a cherry-pick, the snapshot that was picked; None if it is lost."""
+    """The snapshot with a batch's stamps: for a cherry-pick, the picked snapshot; None if that is lost."""
     stamps = snapshot.summary()
     picked = stamps.get(PICKED_FROM) if stamps is not None else None
     return lookup(int(picked)) if picked is not None else snapshot
@@ -143,7 +143,7 @@ def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSna
 def _history(
     table: JavaTable, head: JavaSnapshot | None, *, expired: bool
 ) -> Iterator[tuple[JavaSnapshot, SnapshotLookup]]:
-    """The snapshots of a branch, newest first, each with a function that finds the snapshot it was picked from.
+    """The snapshots of a branch, newest first, each with a function to find the snapshot that was picked for it.
 
     Args:
         expired: Whether to read expired snapshots from earlier metadata files.

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from helios.errors import CheckpointError, InputError
 from helios.plan.properties import METADATA_FILES
-from helios.spark.iceberg import freshness, moves, tables
+from helios.spark.iceberg import catalog_commit, freshness, tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.joint import Change, JointCommit
@@ -40,7 +40,7 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def verify(self) -> None:
-        moves.verify(self.context.spark, self._name(CONTROL))
+        catalog_commit.verify(self.context.spark, self._name(CONTROL))
         super().verify()
         self._control = self._open_control()
 
@@ -83,7 +83,7 @@ class AtomicMirrorSink(MirrorSink):
             f"the control table {name} of {self.context.plan.pipeline} {why}; the mirrored tables keep their rows and "
             "their own records, and nothing was written.",
             where=self._declared.origin,
-            fix="restore the table. Or drop a table of this name, and take the name out of "
+            fix="restore the table. Or drop the table of this name, if any, and take the name out of "
             f"{self.context.checkpoint.location}/helios/tables.json: the next start creates a new control table, and "
             "the next batch writes its row.",
         )
@@ -144,7 +144,7 @@ class AtomicMirrorSink(MirrorSink):
             new: The new snapshots of the other tables, by table name.
         """
         batch = self._numbered(self._control, batch)
-        self._control.find(batch)
+        self._control.find(batch)  # notes the head of the table, against which the change is validated
         snapshots = {**self._snapshots(), **new}
         row = (self.context.plan.pipeline, batch.number, json.dumps(batch.position), snapshots, datetime.now(UTC))
         rows = spark.createDataFrame([row], _columns(spark))

@@ -122,7 +122,7 @@ class AuditedSink(TableSink):
         self._reset_branch()
         if not options.retries_conflicts and not self._main_has_same_rows(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
-        # Sets the head of the branch against which `try_commit` validates the commit.
+        # This `find` only notes the head of the branch, against which `try_commit` validates the commit.
         staging.find(replace(batch, maybe_written=True))
         with self.failures_observed():
             result = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
@@ -160,7 +160,7 @@ class AuditedSink(TableSink):
             RunError: A condition is not met; main is unchanged.
         """
         sink = self.context.plan.write.iceberg
-        rows = self._added(spark, snapshot)
+        rows = self._added_rows(spark, snapshot)
         named = [F.expr(condition).alias(f"c{i}") for i, (_, condition) in enumerate(sink.audits)]
         row = rows.agg(*named).collect()[0]
         failed = [
@@ -176,7 +176,7 @@ class AuditedSink(TableSink):
                 f"`helios quarantine {self.name.text} --batch {number}`.",
             )
 
-    def _added(self, spark: SparkSession, snapshot: int) -> DataFrame:
+    def _added_rows(self, spark: SparkSession, snapshot: int) -> DataFrame:
         """The rows in the data files that a snapshot added."""
         self.table.refresh()
         added_by = self.table.snapshot(snapshot)
@@ -186,13 +186,13 @@ class AuditedSink(TableSink):
         return rows.where(F.col("_file").isin(files))
 
     def _main_has_same_rows(self, seen: JavaSnapshot | None) -> bool:
-        """True if main still has the same rows as at `seen`, its snapshot when the batch was looked up."""
+        """True if main still has the same rows as at `seen`, the head of main when the batch was looked up."""
         if seen is None:
             return self.ledger.head() is None
         return self.ledger.only_compacted(seen)
 
     def _branch_has_only(self, snapshot: int) -> bool:
-        """True if the branch adds only the snapshots of this attempt to main, and none of another driver."""
+        """True if main and the branch differ only by the snapshots of this attempt; False after another driver's."""
         ref = self.table.refs().get(self._branch)
         head, staged = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or staged is None or ref.snapshotId() != snapshot:
@@ -205,7 +205,7 @@ class AuditedSink(TableSink):
     def _publish(self, snapshot: int, batch: Batch) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
         self.context.verify()
-        # The transaction begins before the checks: they see earlier commits, and later commits make it fail.
+        # The transaction begins before the checks. The checks see earlier commits, and later ones make the commit fail.
         transaction = self.table.newTransaction()
         if self.ledger.find(replace(batch, maybe_written=True)) is not None:
             return False  # the batch was discarded meanwhile, or another driver has published it

@@ -39,9 +39,9 @@ class SinkContext:
         again: The batch that `--again` appends a second time, with its number in each table; None without `--again`.
         combines: Returns why the steps make different rows from two input ranges together than from each range alone;
             None if they work row by row.
-        replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
-        former_quarantines: The quarantines that earlier scripts named, and that may have rows of the pipeline.
-        keys_folder: The folder of the pipeline's upsert state; None if there is no state, or it is in the checkpoint.
+        replays: Whether the run replays quarantined rows. A replay has a ledger name of its own.
+        former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
+        keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
     """
 
     plan: Plan
@@ -114,7 +114,7 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # A replay has no landings in the checkpoint, only its record: a new checkpoint may continue without the replay.
+        # The checkpoint does not note replays, only their record does: a new checkpoint may continue without them.
         landings = self.landings(name, branch) if not self.replays else None
         if rollback_fix is None and self.plan.write.sink.many_tables:
             rollback_fix = self.restart_hint  # many tables have no common position at which they could resume
@@ -164,11 +164,12 @@ class SinkContext:
         return UpsertState(files, folder, self.remember_seconds, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
-        """True if a table has this replay of a pipeline's quarantine, or a later one; a discarded one does not count.
+        """True if a table has a replay of a pipeline's quarantine, or a later one. Discarded replays do not count.
 
         Args:
             pipelines: The pipeline's name, and its former names.
             quarantine: The UUID of the quarantine.
+            number: The number of the replay.
         """
         table = tables.load_table(self.spark, name)
         replays = [replay_of(table, pipeline) for pipeline in pipelines] if table is not None else []

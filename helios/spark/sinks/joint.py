@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from helios.errors import RunError
 from helios.model.retry import LOOKUP_PAUSES, NEVER, CommitRetries
 from helios.spark.iceberg.added_files import AddedFiles
-from helios.spark.iceberg.moves import Move, OutcomeUnknown, move
+from helios.spark.iceberg.catalog_commit import OutcomeUnknown, TableCommit, commit_tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
@@ -101,7 +101,7 @@ class JointCommit:
             conflict = "another commit came before"
             try:
                 self._write_all(changes, written, even_alone=begun or bool(done))
-                moves = [Move(part.change.sink.name, part.pending.hold()) for part in written]
+                parts = [TableCommit(part.change.sink.name, part.pending.hold()) for part in written]
             except BaseException as error:
                 for part in written:
                     part.files.delete()
@@ -109,15 +109,15 @@ class JointCommit:
                     raise
                 conflict, written = java_message(error), []
             else:
-                if not written or self._move(moves, written):
-                    return [*done, *self._committed(written, retries, started)]
+                if not written or self._commit_tables(parts, written):
+                    return [*done, *self._note_commits(written, retries, started)]
             changes, commits = self._look_up_changes(changes, written)
             done += commits
             if not retries.wait():
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
     def _write_all(self, changes: Sequence[Change], written: list[_WrittenChange], *, even_alone: bool) -> None:
-        """Writes changes into transactions and adds them to `written`; then the last change, always if `even_alone`."""
+        """Writes changes into transactions; the last change only with others or if `even_alone`. Fills `written`."""
         for change in changes:
             written += self._write(change, self._options)
         if written or even_alone:
@@ -133,17 +133,17 @@ class JointCommit:
         if not snapshots or ledger.discard_empty(snapshots, options):
             return []
         newest, files = int(snapshots[0].snapshotId()), AddedFiles(ledger.table, snapshots)
-        pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), snapshots)
+        pending.set_record(ledger.key, lambda number: ledger.record_of(batch, newest, number).as_json(), snapshots)
         return [_WrittenChange(change, pending, snapshots, files, seconds)]
 
-    def _move(self, moves: Sequence[Move], written: Sequence[_WrittenChange]) -> bool:
+    def _commit_tables(self, parts: Sequence[TableCommit], written: Sequence[_WrittenChange]) -> bool:
         """Commits the transactions; False if another commit came first.
 
         Raises:
             RunError: The outcome is unknown. No file is deleted then.
         """
         try:
-            return move(self._spark, moves) or all(part.is_committed() for part in written)
+            return commit_tables(self._spark, parts) or all(part.is_committed() for part in written)
         except OutcomeUnknown as error:
             for pause in LOOKUP_PAUSES:
                 time.sleep(pause)
@@ -152,7 +152,7 @@ class JointCommit:
                         return True
             names = ", ".join(part.change.sink.name.text for part in written)
             raise RunError(
-                f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have it now.",
+                f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have the batch.",
                 fix="run again: the batch is looked up before it is written.",
             ) from error
 
@@ -174,7 +174,7 @@ class JointCommit:
         for change in (*changes, *last):
             commit, attempt = change.find(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
-            # A commit whose snapshot is unknown may be this attempt's, and use its files.
+            # A commit whose snapshot is unknown may be that of this attempt: the table then uses the attempt's files.
             if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
                 attempt.files.delete()
             if change not in changes:
@@ -186,7 +186,7 @@ class JointCommit:
         return missing, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
-        names = ", ".join(change.sink.name.text for change in changes) or "its control table"
+        names = ", ".join(change.sink.name.text for change in changes) or "the control table"
         written = "a part of it was written, which the next start completes" if begun else "nothing was written"
         return RunError(
             f"batch {self._batch.number} conflicted with other writers of {names} in each of "
@@ -194,7 +194,7 @@ class JointCommit:
             fix="run again when the tables are quieter, or allow more tries with .retry(retries=).",
         )
 
-    def _committed(self, written: Sequence[_WrittenChange], retries: CommitRetries, started: float) -> list[Commit]:
+    def _note_commits(self, written: Sequence[_WrittenChange], retries: CommitRetries, started: float) -> list[Commit]:
         commits = [part.note_commit() for part in written]
         if not commits:
             return []

@@ -3,7 +3,7 @@
 Every batch is one Iceberg transaction. It changes the data, adds entries to the snapshot's summary (the stamps), and
 sets the record, which is a table property. The three are committed together or not at all. So the record alone proves
 whether a batch is committed, even after expiry and compaction. The transaction validates the snapshots since the
-look-up; Iceberg repeats this in its retries (`SnapshotUpdate.validateWith`): a replaced driver's late commit fails.
+look-up, also in Iceberg's own retries (`SnapshotUpdate.validateWith`). So a late commit of a replaced driver fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaT
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, commit_of
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.spark.sinks.stored_records import newest_stamp
+from helios.spark.sinks.stored_records import record_from_stamps
 from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, Span, same_input
 from helios.table.refs import ATTEMPT, LEDGER
@@ -41,12 +41,12 @@ class Ledger:
     """Reads and writes the record of one pipeline in one target table, and commits batches with it.
 
     Args:
-        checkpoint: The id of its checkpoint.
-        steps: The fingerprint of its steps.
-        branch: The branch that it writes to; None for main.
-        guard: Checks that the target still has its last batch; by default, the batch that the record names.
-        upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
-        keys_folder: The folder of its upsert state; None if the state is in the checkpoint, and for a replay.
+        checkpoint: The id of the pipeline's checkpoint.
+        steps: The fingerprint of the pipeline's steps.
+        branch: The branch that is written; None for main.
+        guard: Checks that the target still has the last batch. By default, it knows this batch only from the record.
+        upserts: The terms of the upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
+        keys_folder: The folder of the upsert state; None if the state is in the checkpoint, and for a replay.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Ledger:
         if text is not None:
             self._last = parse(text, self.key, self.table.name())
         else:
-            self._last = newest_stamp(self.table, self.head(), self.pipeline, self.branch)
+            self._last = record_from_stamps(self.table, self.head(), self.pipeline, self.branch)
         return self._last
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record without a batch, as to claim the target; removes the record of the former name `forget`."""
+        """Writes a record but no batch, for example to claim the target; removes the record of the name `forget`."""
         update = self.table.updateProperties().set(self.key, replace(record, branch=self.branch).as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
@@ -129,7 +129,7 @@ class Ledger:
 
         Raises:
             LedgerError: The target was rolled back, its record is lost, or the checkpoint is behind the target.
-            LeaseError: Another checkpoint has driven the pipeline since this one was made.
+            LeaseError: The pipeline has run on another checkpoint since this ledger's checkpoint was made.
         """
         record = self.load()
         self._head_at_look_up = self.head()
@@ -146,7 +146,7 @@ class Ledger:
         if record.checkpoint != self.checkpoint:
             raise LeaseError(
                 f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since "
-                f"this one ({self.checkpoint}) was made; nothing was written.",
+                f"the checkpoint of this run ({self.checkpoint}) was made; nothing was written.",
                 fix="stop one of the two drivers, and give each pipeline one checkpoint.",
             )
         self.refuse_rollback(record)
@@ -246,7 +246,7 @@ class Ledger:
         newest, files = int(snapshots[0].snapshotId()), AddedFiles(self.table, snapshots)
         try:
             if recorded:
-                pending.record(self.key, lambda sequence: self.record_of(batch, newest, sequence).as_json(), snapshots)
+                pending.set_record(self.key, lambda number: self.record_of(batch, newest, number).as_json(), snapshots)
             pending.commit()
         except Py4JJavaError as error:
             commit = self.resolve_failure(error, batch)
@@ -279,7 +279,7 @@ class Ledger:
     def begin(
         self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
     ) -> Transaction:
-        """Begins a transaction on the table as of the look-up, whose operations are stamped and validated."""
+        """Begins a transaction; its operations are stamped, and validated against the head at the look-up."""
         summary = {
             **options.stamps,
             "helios.v": str(VERSION),
@@ -301,7 +301,7 @@ class Ledger:
             def stamp(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if validators:  # only the first operation is validated; it is the parent of the second one
+                if validators:  # a second operation has the first one as its parent, and needs no validation
                     operation.validateWith(validators.pop())
 
             return stamp
@@ -335,7 +335,7 @@ class Ledger:
         return RunError(
             f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
             f"{why}; nothing was written.",
-            fix="check what was written meanwhile; run again to replace it too.",
+            fix="check what was written meanwhile; run again to replace these rows too.",
         )
 
     def only_compacted(self, seen: JavaSnapshot | None) -> bool:
@@ -345,7 +345,7 @@ class Ledger:
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, snapshots: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Deletes the manifest lists of snapshots that change no file; returns True if it has done so."""
+        """Deletes the manifest lists of snapshots that change no file; False if the snapshots must be committed."""
         if options.commits_empty or any(map(changes_files, snapshots)):
             return False
         for snapshot in snapshots:
@@ -353,7 +353,7 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit if the target has the batch in spite of the error; None if a retry may write it; else raises."""
+        """The commit if the target has the batch in spite of the error; None if it may be retried; else raises."""
         batch = replace(batch, maybe_written=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:

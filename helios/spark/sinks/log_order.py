@@ -1,4 +1,4 @@
-"""Makes the orders of changes comparable: the positions that changes have in the log of a database or in a topic."""
+"""Makes the orders of changes comparable. An order is a position in the log of a database or in a topic."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _order_fields(rows: DataFrame) -> tuple[str, ...]:
 
 
 def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a database, where each has the epoch of the last snapshot record of its key before it."""
+    """Changes of a database. Each gets the epoch of the last snapshot record that its key has before the change."""
     order = F.col(ORDER)
     snapshot_position = F.struct(*[order[name].alias(name) for name in ("partition", "offset", EPOCH)])
     snapshot = F.when(order[EPOCH].isNotNull(), snapshot_position)
@@ -66,13 +66,13 @@ def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 def _with_both_epochs(order: Column, stored: Column) -> tuple[Column, Column]:
     """The order of a change and the stored order of its key, with epochs by which they can be compared.
 
-    If one of them follows the snapshot of the other, it gets the epoch of that snapshot.
+    If one order comes after the snapshot of the other order, it gets the epoch of that snapshot.
     """
     same = order["partition"] == stored["partition"]
-    follows = same | (order["time"] >= stored[EPOCH])
-    followed = ~same & (stored["time"] >= order[EPOCH])
-    epoch = F.greatest(order[EPOCH], F.when(follows, stored[EPOCH]))
-    stored_epoch = F.when(followed, F.greatest(stored[EPOCH], order[EPOCH])).otherwise(stored[EPOCH])
+    order_follows = same | (order["time"] >= stored[EPOCH])
+    stored_follows = ~same & (stored["time"] >= order[EPOCH])
+    epoch = F.greatest(order[EPOCH], F.when(order_follows, stored[EPOCH]))
+    stored_epoch = F.when(stored_follows, F.greatest(stored[EPOCH], order[EPOCH])).otherwise(stored[EPOCH])
     return order.withField(EPOCH, epoch), F.when(stored.isNotNull(), stored.withField(EPOCH, stored_epoch))
 
 

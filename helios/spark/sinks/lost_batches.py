@@ -20,11 +20,11 @@ class LostBatches:
 
     Attributes:
         positions: The source positions of the lost batches whose snapshots have not expired.
-        since: The time at which the first lost batch was committed, in milliseconds since 1970.
+        first_commit_ms: The time at which the first lost batch was committed, in milliseconds since 1970.
     """
 
     positions: tuple[Position, ...]
-    since: int
+    first_commit_ms: int
 
 
 def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:

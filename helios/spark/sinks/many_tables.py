@@ -21,7 +21,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Sink, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
-from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
+from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_wrong_table
 from helios.spark.sinks.table import TableSink
 from helios.table.positions import Batch, same_entries
 
@@ -56,7 +56,7 @@ class ManyTables(Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """The tables that may hold rows of the pipeline, and its quarantine, which may hold all its rows."""
+        """The tables that may hold rows of the pipeline, and its quarantine, in which all rows may be."""
         plan = context.plan
         if not plan.checkpoint:
             return
@@ -96,7 +96,7 @@ class ManyTables(Sink):
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 raise gone_error(self.context, name)
-            refuse_other(self.context, name, table)
+            refuse_wrong_table(self.context, name, table)
             ledger = self.context.ledger(table, self.context.plan.write.sink.branch_name, name)
             record = ledger.load()
             if record is None or record.checkpoint != self.context.checkpoint_id:

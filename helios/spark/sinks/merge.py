@@ -32,7 +32,7 @@ HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
 """The maximum number of a batch's keys that are broadcast to the scan of the target: as a hash table about 50 MB."""
-FEW_KEYS = 5_000
+MAX_COLLECTED_KEYS = 5_000
 """The maximum number of rows of a batch whose keys the driver collects, to compare them with keys of other writers."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
@@ -61,7 +61,7 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """The key columns, the declared order and its type: two orders of a key can be compared only if these are equal."""
+    """The key columns, the declared order and its type: two orders of a key can be compared only if all are equal."""
     kind = rows.schema[ORDER].dataType
     group = next((name for base, name in COMPARABLE_TYPES.items() if isinstance(kind, base)), None)
     return {
@@ -147,7 +147,7 @@ def validate_keys(
         _refuse_duplicate(grouped, also, table, where)
     rows = total or 0
     lows_and_highs = zip(bounded, values[::2], values[1::2], strict=True)
-    can_collect = len(bounded) == len(keys) and rows <= FEW_KEYS
+    can_collect = len(bounded) == len(keys) and rows <= MAX_COLLECTED_KEYS
     return MergeScope(
         narrow=key_filter(df, keys, rows),
         bounds={key: Bound(kinds[key], low, high) for key, low, high in lows_and_highs},
@@ -250,7 +250,7 @@ def merge_text(
 ) -> str:
     """The SQL text of an upsert's MERGE.
 
-    It never only inserts: Spark would run it as an append, and two concurrent appends do not conflict.
+    The MERGE always updates, too: Spark would run one that only inserts as an append, and appends do not conflict.
 
     Args:
         columns: The columns that are updated in a matched row.
@@ -314,7 +314,7 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
     deduplicated = every.withColumn(RANK, F.row_number().over(new_first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
     ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
-    # Versions whose end has not changed are left out, and so are the known deletes: they end versions, but are none.
+    # Versions whose end has not changed are left out, and so are the known deletes: they end versions, but are not any.
     # A delete of the batch stays, since it may delete the version that begins at its time.
     changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
     return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

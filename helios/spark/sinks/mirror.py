@@ -25,7 +25,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.many_tables import ManyTables
-from helios.spark.sinks.mirrored_columns import NEW_MIRROR, reserved, with_kept
+from helios.spark.sinks.mirrored_columns import NEW_MIRROR, reserved_column, with_kept_columns
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
@@ -74,7 +74,7 @@ class MirrorSink(ManyTables):
     def verify(self) -> None:
         self._mirrored.verify(self._claimed())
         for name, table in self._source_tables().items():
-            self._mirror_name(table, name)
+            self._mirror_name(table, name)  # raises if the script now names the table differently
             self._policy.verify(name, table)
         super().verify()
 
@@ -123,7 +123,7 @@ class MirrorSink(ManyTables):
                 steps = self.context.plan.fingerprint
                 self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(rows_by_table))
             yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
-            self._policy.committed()
+            self._policy.batch_committed()
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode
@@ -132,10 +132,10 @@ class MirrorSink(ManyTables):
         """The rows of each table, by the table's name. Records that belong to no table are rejected as bad records.
 
         Raises:
-            InputError: A table would have the name of another one or of Helios's own, or its changes do not fit and the
-                pipeline stops at bad records.
-            CheckFailed: Its changes do not fit, and `.evolve_schema` allows less than "full".
-            RunError: Its rows lack a column of its key.
+            InputError: Two tables, or a table and one of Helios's own, would share a name; or the changes of a table do
+                not fit, and the pipeline stops at bad records.
+            CheckFailed: The changes of a table do not fit, and `.evolve_schema` allows less than "full".
+            RunError: The rows of a table lack a column of the table's key.
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         accepted: dict[str, tuple[SourceTable, Mirrored]] = {}
@@ -164,7 +164,8 @@ class MirrorSink(ManyTables):
         }
         spark = self.context.spark
         rows_by_table = {
-            name: with_kept(spark, self._name(name), rows, updated[name].newest) for name, rows in rows_by_table.items()
+            name: with_kept_columns(spark, self._name(name), rows, updated[name].newest)
+            for name, rows in rows_by_table.items()
         }
         known_tables = self._mirrored.load()
         all_tables = {**known_tables, **updated}
@@ -181,7 +182,7 @@ class MirrorSink(ManyTables):
         """
         try:
             columns = changes.columns(table)
-            column = reserved(columns.names)
+            column = reserved_column(columns.names)
             if column is not None:
                 why = "a name that Iceberg or Helios reserves: leave it out with Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
@@ -215,7 +216,7 @@ class MirrorSink(ManyTables):
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _mirror_name(self, table: SourceTable, former: str) -> str:
-        """The name of the table that mirrors `table`; `former` is its name in earlier batches, empty without any.
+        """The name of the table that mirrors `table`; `former` is that name in earlier batches, or empty.
 
         Raises:
             CheckpointError: The name differs from the former one.
@@ -238,7 +239,7 @@ class MirrorSink(ManyTables):
             raise InputError(
                 f"{table} would be the table {self._name(name).text}, which is Helios's own; nothing was written.",
                 where=self._declared.origin,
-                fix="give rejected rows another table."
+                fix="give .quarantine() another table."
                 if is_quarantine
                 else 'name tables differently: names="{schema}_{table}".',
             )

@@ -17,7 +17,7 @@ NEW_MIRROR = "have Debezium take a new snapshot under another topic.prefix, and 
 """The fix after which the mirrored tables equal those of the database, even if the log lacks changes."""
 
 
-def reserved(columns: Iterable[str]) -> str | None:
+def reserved_column(columns: Iterable[str]) -> str | None:
     """The first column whose name Iceberg or Helios reserves; None if there is none."""
     return next(
         (column for column in columns if column.lower() in METADATA_COLUMNS or column.lower().startswith("__helios_")),
@@ -28,7 +28,7 @@ def reserved(columns: Iterable[str]) -> str | None:
 def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | None) -> str | None:
     """A column that a user has renamed or dropped in a mirrored table; None if there is none.
 
-    The next batch would add it again, with nulls in existing rows.
+    The next batch would add the column again, with nulls in existing rows.
     """
     table = tables.load_table(spark, name) if newest is not None else None
     if newest is None or table is None:
@@ -38,7 +38,7 @@ def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | 
     return next((column for column in newest.columns if column.lower() in earlier - present), None)
 
 
-def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:
+def with_kept_columns(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:
     """The rows, with nulls in the columns that the database has dropped and that the mirrored table keeps."""
     kept = {column.lower() for column in newest.kept} if newest is not None else set()
     missing = kept - {column.lower() for column in rows.columns}

@@ -77,7 +77,7 @@ class ModeBatch(Generic[M_co]):
         """The batch for the columnar engine; None if Spark computes the rows."""
         return self.rows.native
 
-    def stored(self) -> DataFrame:
+    def aligned(self) -> DataFrame:
         """The rows, aligned with the table's schema."""
         return self.aligner(self.df.drop(POSITION), ())
 
@@ -123,11 +123,11 @@ def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], b
     """
     native = batch.native
     if native is None:
-        stored = batch.stored()
+        stored = batch.aligned()
         return lambda pending, add: False, lambda: stored
     schema = batch.rows.schema
     columns = batch.aligner.evolved(StructType([field for field in schema.fields if field.name != POSITION]))
-    return lambda pending, add: try_write(pending, native, schema, columns, add), cache(batch.stored)
+    return lambda pending, add: try_write(pending, native, schema, columns, add), cache(batch.aligned)
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:
@@ -144,8 +144,8 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
         try:
             refuse_outside(batch.df, condition, batch.table, batch.where)
         except AnalysisException:  # the filter names a column that only the table has
-            refuse_outside(batch.stored(), condition, batch.table, batch.where)
-    rows = batch.stored()
+            refuse_outside(batch.aligned(), condition, batch.table, batch.where)
+    rows = batch.aligned()
 
     def write(pending: Transaction) -> None:
         if condition is not None:
@@ -165,7 +165,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
 
 def refuse_unordered_partitions(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
     """Rejects a filter over a column whose partitions are not in the order of its values."""
-    unordered = pending.unordered()
+    unordered = pending.unordered_columns()
     if not unordered:
         return
     from sqlglot import exp
@@ -207,8 +207,8 @@ def _overwrite_partitions(batch: ModeBatch[OverwritePartitions]) -> Iterator[Wri
     def write(pending: Transaction) -> None:
         if pending.has_former_partitioning():
             raise RunError(
-                f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces only "
-                "partitions of the current one, and would leave their rows beside the new ones; nothing was written.",
+                f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces only partitions of "
+                "the current one, and would leave rows of these files beside the new ones; nothing was written.",
                 where=batch.where,
                 fix="rewrite these files first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
                 "map('rewrite-all', 'true')), or select the rows to replace with .overwrite(\"...\").",

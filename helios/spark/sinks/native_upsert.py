@@ -44,7 +44,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
     except NotNative as reason:
         native.leave_to_spark(reason)
         return None
-    stored = batch.stored().schema
+    stored = batch.aligned().schema
     keyed = UpsertKeys(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
     return lambda pending: try_upsert(pending, native, schema, stored, keyed)
 
@@ -53,7 +53,7 @@ def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: Key
     """The scope of a batch's changes: the same as for a MERGE by Spark."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     bounded = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
-    can_collect = len(bounded) == len(keys) and rows <= merge.FEW_KEYS
+    can_collect = len(bounded) == len(keys) and rows <= merge.MAX_COLLECTED_KEYS
     return MergeScope(
         narrow=merge.key_filter(batch.df, keys, rows),
         bounds={key: Bound(kinds[key], *(_for_iceberg(end, kinds[key]) for end in ends[key])) for key in bounded},

@@ -49,17 +49,17 @@ class Staged:
     """A batch that is ready to be committed.
 
     Attributes:
-        write: Writes the batch into its table; None if there are `parts`, or nothing to write.
+        write: Writes the batch into its table; None if `parts` write it, or if there is nothing to write.
         parts: The parts of the batch, one per table, if the sink has several tables.
-        adds: Whether the batch adds rows; False if it only removes rows.
-        has_rejects: Whether the batch is committed even if it has no rows, because the quarantine has rows of it.
+        adds_rows: Whether the batch adds rows; False if it only removes rows.
+        has_rejects: Whether the quarantine has rows of the batch. The batch is then committed even without other rows.
     """
 
     batch: Batch
     rows: Built
     write: Write | None = None
     parts: Sequence[Part] = ()
-    adds: bool = True
+    adds_rows: bool = True
     has_rejects: bool = False
 
 
@@ -97,7 +97,7 @@ class Sink(Protocol):
         """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
     def reopen(self, batch: Batch) -> None:
-        """Called before an unwritten batch runs again: it may then reject other rows than before."""
+        """Called before an unwritten batch runs again: the batch may then reject other rows than before."""
         return
 
     def store_starts(self, starts: Starts) -> None:
@@ -105,7 +105,7 @@ class Sink(Protocol):
         return
 
     def last(self) -> Record | None:
-        """The record of the last batch; None if there is none, or several tables have one each."""
+        """The record of the last batch; None if there is none, or if each of several tables has its own record."""
         return None
 
     def maintain(self) -> list[Upkeep]:

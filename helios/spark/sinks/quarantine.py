@@ -46,7 +46,7 @@ rejected the row, or the source's option, such as `.on_bad_row`; it is empty for
 """
 
 USE_OTHER_TABLE = "give .quarantine() a table of another name"
-REPLAY_FIX = f"{USE_OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
+REPLAY_FIX = f"{USE_OTHER_TABLE}; the rows in the former table are then not replayed any more"
 """The fix if a rollback of the quarantine has undone a replay: another replay would write its rows a second time."""
 
 SNAPSHOT_ISOLATION = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
@@ -57,7 +57,7 @@ class QuarantineSink(Sink):
     """The quarantine table of a pipeline, written exactly once per batch like any target.
 
     Attributes:
-        holds: Whether the last `write` found, wrote or replaced rejected rows of its batch.
+        has_rejects: Whether the last `write` found, wrote or replaced rejected rows of its batch.
     """
 
     transactional = True
@@ -69,9 +69,9 @@ class QuarantineSink(Sink):
         self._context = context
         self._checkpoint = context.checkpoint
         self._ledger: StepsLedger | None = None
-        self.holds = False
+        self.has_rejects = False
         self._last_position: Any = None  # the position of the last written batch
-        self._last_rows = 0  # the number of its rejected rows
+        self._last_rows = 0  # the number of rejected rows of that batch
 
     @classmethod
     def of(cls, context: SinkContext) -> QuarantineSink | None:
@@ -82,25 +82,25 @@ class QuarantineSink(Sink):
     # writing
 
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
-        """Writes the rejected rows of a batch, once; returns by how many they exceed those that are reported already.
+        """Writes the rejected rows of a batch once; returns how many of them were not reported before.
 
         Rows that an earlier script rejected from the same batch are replaced: the target does not have the batch yet.
 
         Args:
             rejected: The rows, as `payload`, `reason` and `step`.
         """
-        self.holds = False
+        self.has_rejects = False
         if not rejected and (not batch.maybe_written or tables.load_table(self._spark, self._name) is None):
             return 0
         batch = self._numbered(batch)
         if isinstance(self.find(batch), Found):
-            self.holds = True
+            self.has_rejects = True
             return 0
         empty = self._spark.createDataFrame([], "payload string, reason string, step string")
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [empty]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
-            self.holds = staged.write is not None
-        rows = commit.rows if commit is not None and staged.adds and not commit.already_committed else 0
+            self.has_rejects = staged.write is not None
+        rows = commit.rows if commit is not None and staged.adds_rows and not commit.already_committed else 0
         # Rows that were reported before the batch was reopened are not reported again.
         reported = self._last_rows if self._last_position == batch.position else 0
         self._last_position, self._last_rows = batch.position, rows
@@ -118,7 +118,7 @@ class QuarantineSink(Sink):
             ledger.reopen(batch, record)
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: this table's record numbers the batches, not the checkpoint."""
+        """The number of a batch pipeline's next batch, by this table's own record."""
         return self._open().number(spans)
 
     def last(self) -> Record | None:
@@ -151,7 +151,7 @@ class QuarantineSink(Sink):
                     pending.append(written)
 
             has_changes = has_rows or replaced_condition is not None
-            yield Staged(batch, Built(written), write if has_changes else None, adds=has_rows)
+            yield Staged(batch, Built(written), write if has_changes else None, adds_rows=has_rows)
         finally:
             written.unpersist()
 
@@ -172,7 +172,7 @@ class QuarantineSink(Sink):
         return f"{self._own_rows_condition()} AND {positions_condition(texts)}" if texts else None
 
     def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
-        """The positions of the pipeline's rows for which `accepts` is true, as the table stores them."""
+        """The positions for which `accepts` is true, of the pipeline's rows, as the texts in the table."""
         own_rows = self._spark.table(self._name.sql).where(self._own_rows_condition())
         positions = own_rows.select("position").distinct().collect()
         return [text for (text,) in positions if accepts(position_in(text))]
@@ -225,16 +225,17 @@ class QuarantineSink(Sink):
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
             texts = self._positions(lambda position: position in lost.positions)
-            detach_rows(self._spark, self._name, self._own_rows_condition(), texts, lost.since)
+            detach_rows(self._spark, self._name, self._own_rows_condition(), texts, lost.first_commit_ms)
 
     def withdraw(self, batch: Batch) -> None:
         """Deletes the rows of a batch that the target lacks, because the batch runs again with another quarantine."""
         table = tables.load_table(self._spark, self._name)
         record = newest_record(table, self._plan.write.pipelines) if table is not None else None
-        if table is None or record is None or record.checkpoint != self._id or record.batch != batch.number:
+        if table is None or record is None or record.checkpoint != self._checkpoint_id or record.batch != batch.number:
             return
-        # The record comes first: if a later script names this table again, it must not find the batch as written.
-        Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
+        # The record is changed first: a later script that names this table again must not find the batch as written.
+        ledger = Ledger(table, self._plan.pipeline, self._checkpoint_id, "")
+        ledger.claim(replace(record, steps=""), forget=self._plan.was)
         self._delete(self.record_condition(record))
 
     def _delete(self, condition: str) -> None:
@@ -261,7 +262,7 @@ class QuarantineSink(Sink):
     def refuse_gone(self) -> None:
         """Raises if this checkpoint has written rows to the table, which is missing."""
         known = self._checkpoint.identity() is not None
-        if known and Landings(self._checkpoint, self._id, self._name.text).last() is not None:
+        if known and Landings(self._checkpoint, self._checkpoint_id, self._name.text).last() is not None:
             raise LedgerError(
                 f"{self._name.text} is gone, with the rows that {self._plan.pipeline} has set aside in it; nothing was "
                 "written.",
@@ -270,7 +271,7 @@ class QuarantineSink(Sink):
             )
 
     @cached_property
-    def _id(self) -> str:
+    def _checkpoint_id(self) -> str:
         identity = self._checkpoint.identity()
         assert identity is not None
         return identity.id
@@ -280,18 +281,18 @@ class QuarantineSink(Sink):
         """The fix for a table that has lost rows for good."""
         plan = self._plan
         resumable = plan.path is not ReadPath.STATEFUL and not plan.write.sink.many_tables
-        return USE_OTHER_TABLE + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
+        return USE_OTHER_TABLE + (", or keep its name and run `helios run --new-checkpoint`" if resumable else "")
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
-        context = replace(self._context, checkpoint_id=self._id)
+        context = replace(self._context, checkpoint_id=self._checkpoint_id)
         guard = context.guard(table, self._name, rollback_fix=self.rollback_fix, replay_fix=REPLAY_FIX)
         if not self._plan.streaming:
             return InputsLedger(context, table, self._name, None, guard=guard)
-        return StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
+        return StepsLedger(table, self._plan.pipeline, self._checkpoint_id, self._plan.fingerprint, guard=guard)
 
     def _open(self) -> StepsLedger:
         if self._ledger is None:
-            claim = Record(checkpoint=self._id, steps=self._plan.fingerprint)
+            claim = Record(checkpoint=self._checkpoint_id, steps=self._plan.fingerprint)
             table = tables.load_table(self._spark, self._name)
             if table is None:
                 self.refuse_gone()
@@ -339,7 +340,7 @@ class StepsLedger(Ledger):
         return rows.record_condition(record) if record is not None and record.batch == batch.number else None
 
     def continued(self, record: Record) -> Record | None:
-        """The record with which this checkpoint continues an earlier record; None if it does not."""
+        """The record with which this checkpoint continues an earlier record; None if it begins anew."""
         return record if record.checkpoint == self.checkpoint else None
 
 
@@ -361,7 +362,7 @@ class InputsLedger(AppendLedger, StepsLedger):
     @override
     def number(self, spans: Sequence[Span]) -> int:
         record = self.load()
-        return self.repeated(record.batch + 1 if record is not None else 0)
+        return self.attempt_number(record.batch + 1 if record is not None else 0)
 
     @override
     def find(self, batch: Batch) -> Commit | None:

@@ -34,22 +34,22 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
     _rename(spark, quarantine, f"concat({literal(pipeline)}, substr(pipeline, {len(was) + 1}))", former)
 
 
-def detach_rows(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
-    """Adds `ROLLED_BACK` to the pipeline name in the rows of some batches and in all later rows: no replay writes them.
+def detach_rows(spark: SparkSession, quarantine: TableName, own: str, positions: Sequence[str], start_ms: int) -> None:
+    """Adds `ROLLED_BACK` to the pipeline name in rows of some batches and in all later rows; no replay then has them.
 
     Args:
-        rows: The SQL condition for the rows of the pipeline.
+        own: The SQL condition for the rows of the pipeline.
         positions: The positions of the batches, as the table stores them.
-        since: The time at which the first of the batches was committed, in milliseconds since 1970. Later rows may be
-            of batches without a commit in the target, because all their rows were rejected.
+        start_ms: The time at which the first of the batches was committed, in milliseconds since 1970. Later rows may
+            be of batches without a commit in the target, because all their rows were rejected.
     """
     of_batches = positions_condition(positions) if positions else "false"
     # A row without a batch was rejected again by a replay, and keeps the pipeline's name.
-    later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
-    _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({of_batches} OR {later})")
+    later = f"(batch IS NOT NULL AND at > timestamp_millis({start_ms}))"
+    _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{own} AND ({of_batches} OR {later})")
 
 
-def _rename(spark: SparkSession, quarantine: TableName, pipeline: str, rows: str) -> None:
-    """Sets the column `pipeline` of rows to an SQL expression; commits nothing if no row matches."""
-    if not spark.table(quarantine.sql).where(rows).isEmpty():
-        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {pipeline} WHERE {rows}")
+def _rename(spark: SparkSession, quarantine: TableName, pipeline: str, condition: str) -> None:
+    """Sets the column `pipeline` of the matching rows to an SQL expression; commits nothing if no row matches."""
+    if not spark.table(quarantine.sql).where(condition).isEmpty():
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {pipeline} WHERE {condition}")

@@ -22,15 +22,15 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names in the stamps of a pipeline, without former names that another pipeline of its branch has now.
+    """The names in the stamps of a pipeline. Former names that another pipeline of its branch now has are left out.
 
     `names` are the pipeline's own name, and the former name that it declares.
     """
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # A former name still counts if its present pipeline is on another branch: the publication of that branch
-        # brings stamps with this name into this one.
+        # A former name still counts if the pipeline that has it now writes another branch: the stamps with this name
+        # may have come into the record's branch when that other branch was published.
         if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
             former.add(name)
     return {name for name in names if name} | former

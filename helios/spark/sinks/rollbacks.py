@@ -64,7 +64,7 @@ def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
 
 
 def records_before_replays(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records of the last replays, changed as if these had not happened; as JSON, by their table properties."""
+    """The records of the last replays, changed as if these replays had not happened; as JSON, by table property."""
     before = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -94,7 +94,7 @@ class RollbackGuard:
 
     Args:
         pipeline: The pipeline's identity.
-        checkpoint: The id of its checkpoint.
+        checkpoint: The id of the pipeline's checkpoint.
         landings: The file of the checkpoint that notes the last committed batch; None if only the record counts.
         has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
         rollback_fix: The advice for a table that has lost rows; by default, to run with `--new-checkpoint`.
@@ -177,11 +177,11 @@ class RollbackGuard:
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
         """The record with which a new checkpoint continues.
 
-        Unless the branch certainly has the last batch, the record names the head in place of the batch's snapshot. Its
-        `rolled_back` is True if a replay is lost, or a batch is or may be lost.
+        Unless the branch certainly has the last batch, the record names the head in place of the batch's snapshot. The
+        record's `rolled_back` is True if a replay is lost, or if a batch is lost or may be lost.
 
         Raises:
-            LedgerError: The target has a later batch than its record names: its rows would be written again.
+            LedgerError: The target has a later batch than its record names. The rows of this batch would be repeated.
         """
         replay, landing = self._last_replay(), self._last(record)
         if replay is not None and presence_of(self._table, head, replay) is Presence.GONE:
@@ -244,7 +244,7 @@ class RollbackGuard:
             fix=(
                 self._rollback_fix
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
-                "nothing, or refill it with `--full-refresh`"
+                "nothing, or refill the table with `--full-refresh`"
             )
             + "; and keep snapshots or metadata files longer than pipelines pause.",
         )

@@ -123,7 +123,7 @@ class RoutedSink(ManyTables):
             raise RunError(
                 f"route(by={sink.routing!r}) gave {shown}, which cannot name a table; nothing was written.",
                 where=sink.origin,
-                fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
+                fix="let it give letters, digits and '_', never two cases of one name; or add .quarantine(table).",
             )
         value = F.col(ROUTE)
         # A rejected value whose characters are valid differs from another value only in case, or names the quarantine.
@@ -168,7 +168,7 @@ class RoutedSink(ManyTables):
         return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
 
     def _refuse_other_steps(self, values: Sequence[str], batch: Batch) -> None:
-        """Rejects a batch that other steps have written to some of the tables: they may have routed rows differently.
+        """Rejects a batch that other steps have written to some of the tables: those steps may route rows differently.
 
         Raises:
             InputError: Some tables hold such rows, and others lack the batch.
@@ -176,7 +176,7 @@ class RoutedSink(ManyTables):
         plan = self.context.plan
         if not batch.maybe_written or self._reruns():
             return
-        if not plan.streaming:  # the look-up in each claimed table compares the inputs, even in one without new rows
+        if not plan.streaming:  # the look-up compares the inputs in each claimed table, also in those without new rows
             for sink in filter(None, map(self._claimed_sink, self._claimed())):
                 self._commit_in(sink, batch)
             return

@@ -36,7 +36,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         # If a user has removed the name from tables.json, the checkpoint still notes a batch of the former table.
         context.landings(name, sink.branch_name).forget()
     if table is not None:
-        refuse_other(context, name, table)
+        refuse_wrong_table(context, name, table)
     if table is None:
         if name.text in known:
             raise gone_error(context, name)
@@ -76,7 +76,7 @@ def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
     )
 
 
-def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
+def refuse_wrong_table(context: SinkContext, name: TableName, table: JavaTable) -> None:
     """Refuses a table that was renamed, or that replaced another one, since the pipeline wrote under its name."""
     known, id = context.checkpoint.tables(), str(table.uuid())
     file = f"{context.checkpoint.location}/helios/tables.json"
@@ -94,7 +94,7 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
             f"{name.text} is another table than the one that {pipeline} wrote under that name (its UUID is {id}, and "
             f"was {known[name.text]}); nothing was written.",
             where=where,
-            fix=f"restore the table; or, to go on with this one, take its name out of {file}.",
+            fix=f"restore the former table; or, to go on with the present one, take its name out of {file}.",
         )
 
 

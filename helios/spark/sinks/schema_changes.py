@@ -29,7 +29,7 @@ SAME_VALUES = {
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
-"""Pairs of an old and a new type of a column with which its values stay the same.
+"""Pairs of an old and a new type of a column whose values stay the same when the type changes.
 
 The database refuses a new type to which the values do not fit.
 """
@@ -69,16 +69,16 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class _Schema:
-    """A schema, with types as `typed` writes them, and the log positions of its first and last change.
+    """A schema, with types as `type_text` writes them, and the log positions of its first and last change.
 
-    For `filled` and `taken`, see `Version`.
+    `snapshot` is the log position of a Debezium snapshot with this schema, if any. For `filled`, see `Version`.
     """
 
     columns: Mapping[str, str]
     first: LogPosition
     last: LogPosition
     filled: frozenset[str] = frozenset()
-    taken: LogPosition | None = None
+    snapshot: LogPosition | None = None
 
     def has(self, column: str) -> bool:
         return column.lower() in self.types
@@ -91,15 +91,15 @@ class _Schema:
 def compared(versions: Iterable[Version], before: NewestSchema | None) -> SchemaChange:
     """Compares the schemas of a batch with each other, and with the newest schema of earlier batches (`before`)."""
     schemas = _schemas(versions)
-    taken = {schema.taken for schema in schemas if schema.taken is not None}
+    taken = {schema.snapshot for schema in schemas if schema.snapshot is not None}
     restored: list[_Schema] = []
     if before is not None:
         restored, before = _restored(schemas, before)
-        known = _Schema(before.columns, before.since, before.since)
+        known = _Schema(before.columns, before.start, before.start)
         known_columns = list(before.columns.items())
-        # A different schema at older positions was sent again. What it changed was reported before.
-        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == known_columns] + [known]
-        taken.update(before.taken)
+        # A schema at older positions that is not the known one was sent again: its changes were reported before.
+        schemas = [s for s in schemas if s.last > before.start or list(s.columns.items()) == known_columns] + [known]
+        taken.update(before.snapshots)
     if not schemas:
         return SchemaChange()
     newest = max(restored or schemas, key=lambda schema: schema.last)
@@ -115,7 +115,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     # All changes after this position have the newest schema, except older changes that are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == known_columns and not (lost or returned):
-        since = before.since
+        since = before.start
     kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
     last = NewestSchema(dict(newest.columns), since, kept, tuple(sorted(taken)))
     return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
@@ -125,7 +125,7 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
     """The schemas of a batch whose log positions are known."""
     return [
         _Schema(
-            {name: typed(kind) for name, kind in version.fields},
+            {name: type_text(kind) for name, kind in version.fields},
             version.first,
             version.last,
             version.filled,
@@ -142,12 +142,13 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
     A new snapshot at a log position before the known schema shows that the server was restored: its log continues from
     there. The known schema is then moved to a position before the first of these snapshots.
     """
-    restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
-    first = min((s.taken for s in restored if s.taken is not None), default=None)
+    known, start = before.snapshots, before.start
+    restored = [s for s in schemas if s.snapshot is not None and s.snapshot < start and s.snapshot not in known]
+    first = min((s.snapshot for s in restored if s.snapshot is not None), default=None)
     if first is None:
         return restored, before
     file, position = first
-    return restored, replace(before, since=(file, position - 1))
+    return restored, replace(before, start=(file, position - 1))
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
@@ -155,17 +156,17 @@ def _is_before(a: _Schema, b: _Schema) -> bool:
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
-def typed(kind: ConnectType) -> str:
+def type_text(kind: ConnectType) -> str:
     """A type as text. It includes the scale, time unit or schema name, which also decide how values are written.
 
     Examples:
         >>> from helios.sources.changes.spark.types import of_connect
-        >>> typed(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
+        >>> type_text(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
         'array<string of micros>'
     """
     name = kind.column_type.simpleString()
     if kind.rule == "array":
-        return f"array<{typed(kind.inner[0][1])}>"
+        return f"array<{type_text(kind.inner[0][1])}>"
     if kind.rule == "any scale":
         return f"{name} of any scale"
     if kind.rule == "decimal" and name == "string":
@@ -238,17 +239,17 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
-    """Three texts: the change, its effect on existing rows, and how these would differ from the database."""
+def messages_of(change: SchemaChange, table: SourceTable, target: str) -> tuple[str, str, str]:
+    """The change, its effect on the rows of `target`, and how these would differ from the database; as three texts."""
     gained = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
-    former = f"{here} keeps the former values in rows that do not change"
+    former = f"{target} keeps the former values in rows that do not change"
     before = "rows that do not change would keep the values from before"
     parts = [
         (
             change.lost,
             f"no longer has {_named(change.lost)}{gained}: renamed, dropped, or left out by Debezium",
-            f"{here} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
+            f"{target} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
             "rows that do not change would lack the values of a renamed column, and keep those of a dropped one",
         ),
         (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
@@ -261,8 +262,8 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
         (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
         (
             change.filled,
-            f"has {_named(change.filled)} added, NOT NULL or with a default, and earlier rows have values of it",
-            f"{here} has null there in rows that do not change",
+            f"has added {_named(change.filled)}, NOT NULL or with a default, and earlier rows have values there",
+            f"{target} has null there in rows that do not change",
             "rows that do not change would have null there",
         ),
     ]
@@ -278,7 +279,7 @@ def _named(names: Sequence[str]) -> str:
 def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
     """The tables of a mirror that the database may have renamed to a new table.
 
-    They have the columns and the key of the new table, and no change since its first change.
+    They have the columns and the key of the new table, and no change after the first change of the new table.
 
     Args:
         mirror: All tables of the mirror, with the new ones, by their names.
@@ -289,7 +290,7 @@ def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: C
     changed_since = {
         table
         for table, seen in changes.tables.items()
-        if any(version.last is not None and version.last > new.newest.since for version in seen.versions)
+        if any(version.last is not None and version.last > new.newest.start for version in seen.versions)
     }
     return [
         other

@@ -1,4 +1,4 @@
-"""The policy of a mirror for rows whose new values the log lacks: it stops, keeps the rows, or awaits a snapshot.
+"""The policy of a mirror for rows whose new values the log lacks: to stop, to keep the rows, or to await a snapshot.
 
 Debezium can take a snapshot of a table into the same topics. It then sends all rows with their present values, and the
 log has the deletes. Once the last row of the snapshot is written, the mirrored table equals the table of the database.
@@ -51,18 +51,18 @@ class SchemaPolicy:
         """Checks a table at the start of a run, and reports a snapshot that has not come yet.
 
         Raises:
-            InputError: Somebody has renamed or dropped one of its columns, and `.on_schema_change` says "fail".
+            InputError: A column of the mirrored table was renamed or dropped, and `.on_schema_change` says "fail".
         """
         mirrored = self._mirrored.load()[name]
         missing = missing_column(self._context.spark, self._name(name), mirrored.newest)
         if missing is not None:
             self._report_missing(name, table, missing)
             if self._awaits and mirrored.newest is not None:
-                # All rows of a snapshot have one log position. So a snapshot that is partly read does not end the wait.
-                file, position = max([mirrored.newest.since, *mirrored.newest.taken])
-                mirrored = replace(mirrored, waits=(file, position + 1))
+                # All rows of a snapshot have one log position. A snapshot that is already partly read must not count.
+                file, position = max([mirrored.newest.start, *mirrored.newest.snapshots])
+                mirrored = replace(mirrored, waits_since=(file, position + 1))
                 self._mirrored.add({name: mirrored})
-        if mirrored.waits is not None and self._declared.schema_change != "keep":
+        if mirrored.waits_since is not None and self._declared.schema_change != "keep":
             self._context.observer.noted(
                 f"{self._name(name).text} waits for a snapshot of {table}, and rows that do not change may have former "
                 f"values until then: {signal(table)}"
@@ -72,7 +72,7 @@ class SchemaPolicy:
         """Notes or refuses, as `.on_schema_change` says, that a column was renamed or dropped in a mirrored table."""
         what = (
             f"{self._name(name).text} has no column {column} any more, which {table} had with its last changes: "
-            "it was renamed or dropped here"
+            "it was renamed or dropped in the mirror"
         )
         if not self._fails:
             self._context.observer.noted(f"{what}; rows that do not change have null there")
@@ -80,7 +80,7 @@ class SchemaPolicy:
         raise InputError(
             f"{what}, and rows that do not change would have null there; nothing was written.",
             where=self._declared.origin,
-            fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; if it was dropped, {self._snapshot_of(table)}.",
+            fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; if it was dropped, {self._snapshot_fix(table)}.",
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
@@ -96,21 +96,21 @@ class SchemaPolicy:
         known = self._mirrored.load().get(name)
         seen = changes.tables[table]
         change = compared(seen.versions, known.newest if known is not None else None)
-        waits = known.waits if known is not None else None
+        waits = known.waits_since if known is not None else None
         if change.unsent and self._awaits and change.newest is not None:
-            waits = max(change.newest.since, waits or change.newest.since)
-        # A snapshot at an earlier position does not end the wait: it was read late, or is of a restored server.
+            waits = max(change.newest.start, waits or change.newest.start)
+        # A snapshot at an earlier position does not end the wait: it was read late, or the server was restored.
         arrived = waits is not None and seen.ended is not None and seen.ended >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
             self._note_or_refuse_change(name, table, change)
-        return replace(mirrored, newest=change.newest, waits=waits)
+        return replace(mirrored, newest=change.newest, waits_since=waits)
 
-    def committed(self) -> None:
+    def batch_committed(self) -> None:
         """Called after the commit of a batch: ends the wait of the tables whose snapshot ended in it."""
         for name in sorted(self._arrived):
             mirrored = self._mirrored.load()[name]
-            self._mirrored.add({name: replace(mirrored, waits=None)})
+            self._mirrored.add({name: replace(mirrored, waits_since=None)})
             self._context.observer.noted(
                 f"the snapshot of {SourceTable(*mirrored.source)} that {self._name(name).text} waited for has been "
                 "read to its last row"
@@ -124,34 +124,34 @@ class SchemaPolicy:
             mirrored: All tables of the mirror, with the new ones.
 
         Raises:
-            InputError: It is likely a renamed table, and `.on_schema_change` says "fail".
+            InputError: The table is likely a renamed one, and `.on_schema_change` says "fail".
         """
         new = mirrored[name]
         table = SourceTable(*new.source)
         seen = changes.tables[table]
         alike = possible_former_tables(name, mirrored, changes)
-        if len(alike) == 1:  # a table was not renamed to the new one if it has a key that the new one inserts
-            alike = [former for former in alike if not self._share_keys(former, name, mirrored, changes)]
-        # The first batch of a mirror may lack a table's first changes, unless it has a snapshot.
+        if len(alike) == 1:  # if the new table inserts a key that the other table has, it is not the other table
+            alike = [former for former in alike if not self._shares_key(former, name, mirrored, changes)]
+        # The first batch of a mirror may lack a table's first changes, unless the batch has a snapshot.
         has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
         lacks_rows = has_all_changes and seen.begins in ("u", "d") and not seen.snapshot
         if not (lacks_rows or alike):
             return new
         why = f"{table} begins with changes of rows that Debezium never sent" if lacks_rows else f"{table} is new"
-        like = [f"{self._name(former).text} has its columns and its key" for former in alike[:1]]
-        what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
+        like = [f"{self._name(former).text} has the same columns and key" for former in alike[:1]]
+        what = ", and ".join([why, *like]) + f": {table} may be a table that was renamed"
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
         refused = f"{what}, and {self._name(name).text} would lack its other rows"
         if len(alike) > 1 and not lacks_rows:  # several tables are alike, so the new one is likely just another of them
             self._context.observer.noted(f"{what}; {stays}")
             return new
-        self._note_or_refuse(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
+        self._note_or_refuse(table, f"{what}; {stays}", refused, f", which is right for a table of its own: {stays}")
         if not self._awaits:
             return new
-        return replace(new, waits=new.newest.since if new.newest is not None else (0, 0))
+        return replace(new, waits_since=new.newest.start if new.newest is not None else (0, 0))
 
-    def _share_keys(self, former: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+    def _shares_key(self, former: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
         """True if the new table inserts a key that the other table has."""
         keys = list(mirrored[name].keys)
         known = former in self._mirrored.load()
@@ -165,9 +165,9 @@ class SchemaPolicy:
 
     def _note_or_refuse_change(self, name: str, table: SourceTable, change: SchemaChange) -> None:
         """Notes or refuses, as `.on_schema_change` says, a change after which the log lacks values of existing rows."""
-        here = self._name(name).text
-        what, stays, values = messages_of(change, table, here)
-        refused = f"{what}. Its log has only changed rows: in {here} {values}"
+        target = self._name(name).text
+        what, stays, values = messages_of(change, table, target)
+        refused = f"{what}. Its log has only changed rows: in {target} {values}"
         self._note_or_refuse(table, f"{what}; {stays}", refused, f": {stays}")
 
     def _note_or_refuse(self, table: SourceTable, note: str, refusal: str, effect: str) -> None:
@@ -182,20 +182,20 @@ class SchemaPolicy:
             raise InputError(
                 f"{refusal}; nothing was written.",
                 where=self._declared.origin,
-                fix=f'{self._snapshot_of(table)}; or write .on_schema_change("keep"){effect}.',
+                fix=f'{self._snapshot_fix(table)}; or write .on_schema_change("keep"){effect}.',
             )
         until = f", until the snapshot of {table} has come: {signal(table)}" if self._awaits else ""
         self._context.observer.noted(f"{note}{until}")
 
-    def _snapshot_of(self, table: SourceTable) -> str:
+    def _snapshot_fix(self, table: SourceTable) -> str:
         """The fix after which the mirrored table equals the table of the database."""
         return f'write .on_schema_change("snapshot"), and {signal(table)}'
 
 
 def signal(table: SourceTable) -> str:
-    """The instruction, for messages, that has Debezium take a snapshot of a table.
+    """The instruction in messages to have Debezium take a snapshot of a table.
 
-    Its `blocking` snapshots mark their last row in the topics; `incremental` ones do not. See
+    Debezium's `blocking` snapshots mark their last row in the topics; `incremental` snapshots do not. See
     https://debezium.io/documentation/reference/stable/configuration/signalling.html.
 
     Examples:

@@ -1,9 +1,9 @@
 """The upsert states of other pipelines that write the same table.
 
 Each pipeline keeps its upsert state in a folder that its record names (see helios.spark.checkpoint.upsert_state). If a
-batch adds keys to the state, the pipeline stamps the batch's snapshot. A batch of another pipeline reads the states as
-of the batches that the table has when it begins. If a later snapshot adds a key of this batch to a state, the batch
-conflicts with that snapshot.
+batch adds keys to the state, the pipeline stamps the batch's snapshot. When a batch of another pipeline begins, it
+reads the states as of the batches that the table then has. If a later snapshot adds a key of that batch to a state, the
+batch conflicts with that snapshot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from helios.table.refs import REPLAY
 if TYPE_CHECKING:
     from helios.spark.sinks.context import SinkContext
 
-STAMP = "helios.keys"
+KEYS_STAMP = "helios.keys"
 """The snapshot summary entry of a batch that adds keys to the upsert state: the folder with these keys."""
 
 
@@ -77,14 +77,14 @@ class SharedKeys:
         snapshot: JavaSnapshot,
         narrow: Callable[[DataFrame], DataFrame] | None,
     ) -> str:
-        """The reason why a later snapshot conflicts with a batch, unseen by Iceberg; empty if it does not conflict.
+        """Why a later snapshot conflicts with a batch although Iceberg detects no conflict; empty if there is none.
 
         Args:
             base: The snapshot on which the batch is based. The keys that its ancestors added are known.
             narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
         """
         summary = snapshot.summary()
-        folder, pipeline = summary.get(STAMP), str(summary.get("helios.pipeline")).removesuffix(REPLAY)
+        folder, pipeline = summary.get(KEYS_STAMP), str(summary.get("helios.pipeline")).removesuffix(REPLAY)
         if folder is None or self._terms is None:
             return ""
         record = known_records(table).get(pipeline)
@@ -99,7 +99,7 @@ class SharedKeys:
                 return ""
         except (Py4JError, PySparkException):  # unreadable keys may be keys of the batch
             pass
-        return f"since this batch was looked up in the table, {pipeline} has deleted keys of it or written newer rows"
+        return f"after this batch was looked up in the table, {pipeline} deleted keys of the batch or wrote newer rows"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
         """The names and records of the other pipelines whose state must be compared."""
@@ -119,9 +119,9 @@ class SharedKeys:
             plan = self._context.plan
             raise RunError(
                 f"{name} remembers keys of {self._name.text} by {known['order']} of type {known['type']}, and "
-                f"{plan.pipeline} orders rows by {terms['type']}: the two cannot be compared; nothing was written.",
+                f"{plan.pipeline} by one of type {terms['type']}: the two cannot be compared; nothing was written.",
                 where=plan.declared.sink.origin,
-                fix="cast both to one type in a step before the sink.",
+                fix="cast the order to one type in both pipelines, in a step before the sink.",
             )
 
     def _state(self, name: str, record: Record) -> UpsertState:

@@ -12,13 +12,13 @@ from helios.table.refs import LEDGER
 
 
 def known_records(table: JavaTable) -> dict[str, Record]:
-    """The records of a table, by pipeline, as `records` reads them."""
+    """The ledger records in the properties of a table, by pipeline."""
     properties = table.properties()
     keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
     return records({key: properties.get(key) or "" for key in keys}, table.name())
 
 
-def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, branch: str | None) -> Record | None:
+def record_from_stamps(table: JavaTable, head: JavaSnapshot | None, pipeline: str, branch: str | None) -> Record | None:
     """The record of a pipeline from the stamps of its newest stamped snapshot; None if there is none.
 
     Args:

@@ -27,7 +27,7 @@ from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
-from helios.spark.sinks.shared_keys import STAMP, SharedKeys
+from helios.spark.sinks.shared_keys import KEYS_STAMP, SharedKeys
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table import ledger
@@ -36,8 +36,6 @@ from helios.table.positions import Batch, Span
 
 
 class TableSink:
-    """A `Sink` that writes one table, or one branch of it."""
-
     transactional = True
 
     def __init__(self, context: SinkContext, name: TableName, table: JavaTable, branch: str | None) -> None:
@@ -93,14 +91,14 @@ class TableSink:
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             # A batch with rejected rows is committed even if it has no other rows. A batch pipeline does not need this:
             # its quarantine records which inputs were processed.
-            has_rejects = self._quarantine.holds and streaming
+            has_rejects = self._quarantine.has_rejects and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, has_rejects=has_rejects)
 
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch[Mode]:
         plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
-        self.upsert_state.saved = None
+        self.upsert_state.saved_folder = None
         return modes.ModeBatch(
             rows=rows,
             number=batch.number,
@@ -156,12 +154,12 @@ class TableSink:
     def options(self, staged: Staged) -> CommitOptions:
         options = self.context.options()
         commits_empty = options.commits_empty or staged.has_rejects
-        saved = self.upsert_state.saved if self.context.keys_folder is not None else None
+        saved = self.upsert_state.saved_folder if self.context.keys_folder is not None else None
         if saved is None:
             return replace(options, commits_empty=commits_empty)
         # Other pipelines read this upsert state up to the last committed batch, so even a batch that only adds to the
         # state is committed.
-        return replace(options, commits_empty=True, stamps={**options.stamps, STAMP: saved})
+        return replace(options, commits_empty=True, stamps={**options.stamps, KEYS_STAMP: saved})
 
     @contextmanager
     def failures_observed(self) -> Iterator[None]:

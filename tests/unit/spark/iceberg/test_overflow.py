@@ -51,13 +51,13 @@ def test_values_that_are_held_have_partitions_in_their_order(kind_and_values: tu
     known = ordered_range(kind, f"truncate[{width}]")
     low, high = sorted((one, other))
     first, last = truncated(low, width, bits), truncated(high, width, bits)
-    if known is None or (known.holds(low) and known.holds(high)):
+    if known is None or (known.contains(low) and known.contains(high)):
         assert first <= last
     elif known is not NEVER_ORDERED:
         # The partition of a value that is not held is one by which a manifest is known to hold such values.
         for value in (low, high):
             place = truncated(value, width, bits)
-            assert known.holds(value) or not known.partitions[0] <= place <= known.partitions[1]
+            assert known.contains(value) or not known.partitions[0] <= place <= known.partitions[1]
 
 
 @given(one=st.integers(-(1 << 63), (1 << 63) - 1), other=st.integers(-(1 << 63), (1 << 63) - 1))
@@ -69,7 +69,7 @@ def test_hours_that_are_held_are_in_their_order(one: int, other: int) -> None:
     assert known is not None
     low, high = sorted((one, other))
     hours = {value: wrapped(value // MICROS_PER_HOUR, 32) for value in (low, high)}
-    if known.holds(low) and known.holds(high):
+    if known.contains(low) and known.contains(high):
         assert hours[low] <= hours[high]
     for value, hour in hours.items():
-        assert known.holds(value) or not known.partitions[0] <= hour <= known.partitions[1]
+        assert known.contains(value) or not known.partitions[0] <= hour <= known.partitions[1]

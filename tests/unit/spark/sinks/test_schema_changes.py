@@ -223,7 +223,7 @@ def test_the_log_of_a_server_that_was_restored_goes_on_from_its_snapshot() -> No
     restored = compared([snapshot], before)
     assert not restored.unsent
     assert restored.newest is not None
-    assert (restored.newest.since, restored.newest.taken) == ((0, 49), ((0, 50),))
+    assert (restored.newest.start, restored.newest.snapshots) == ((0, 49), ((0, 50),))
     assert compared([snapshot], restored.newest).newest == restored.newest
     assert compared([version(ID, TITLE, first=60, last=60)], restored.newest).lost == ("name",)
     other = replace(version(ID, first=50, last=50), taken=(0, 50))
@@ -245,7 +245,7 @@ def test_a_snapshot_that_is_read_again_is_none_of_a_restored_server(last: int) -
 def test_a_restored_snapshot_among_the_last_changes_from_before_is_the_newest() -> None:
     before = newest(400, id="int", name="string")
     snapshot = replace(version(ID, first=500, last=500), taken=(0, 500))
-    change = compared([version(ID, NAME, first=900, last=1000), snapshot], replace(before, since=(0, 800)))
+    change = compared([version(ID, NAME, first=900, last=1000), snapshot], replace(before, start=(0, 800)))
     assert change.lost == ("name",)
     assert change.newest is not None
     assert list(change.newest.columns) == ["id"]

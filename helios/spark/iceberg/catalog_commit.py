@@ -46,8 +46,8 @@ class OutcomeUnknown(Exception):
 
 
 @dataclass(frozen=True)
-class Move:
-    """The name of a table, and the transaction that is to be committed to it."""
+class TableCommit:
+    """The transaction that is to be committed to a table."""
 
     name: TableName
     held: HeldCommit
@@ -66,16 +66,16 @@ def verify(spark: SparkSession, table: TableName) -> None:
         except FAILURES as error:
             exception_class, message = _class_and_message(error)
             if exception_class == "UnsupportedOperationException":
-                raise _no_endpoint(table.catalog, message) from error
+                raise _no_endpoint_error(table.catalog, message) from error
             if exception_class != "IllegalArgumentException":
                 raise
 
 
-def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
+def commit_tables(spark: SparkSession, commits: Sequence[TableCommit]) -> bool:
     """Commits all transactions, or none.
 
     Args:
-        moves: The transactions; their tables belong to one catalog.
+        commits: The transactions; their tables belong to one catalog.
 
     Returns:
         True if they are committed; False if one of the tables has changed since its transaction was applied.
@@ -84,46 +84,46 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
         OutcomeUnknown: The catalog failed, and may have committed them.
         HeliosError: The catalog refuses them.
     """
-    mover = CATALOGS[moves[0].name.catalog.type].move
-    committed = _move_tables(mover, moves) if mover is not None else _commit_on_server(spark, moves)
+    switch = CATALOGS[commits[0].name.catalog.type].move
+    committed = _switch_tables(switch, commits) if switch is not None else _commit_on_server(spark, commits)
     if committed:
-        for change in moves:
-            change.held.table.refresh()
+        for commit in commits:
+            commit.held.table.refresh()
     return committed
 
 
 # a catalog that stores the locations of metadata files
 
 
-def _move_tables(mover: Mover, moves: Sequence[Move]) -> bool:
+def _switch_tables(switch: Mover, commits: Sequence[TableCommit]) -> bool:
     written: list[str] = []
     try:
-        for change in moves:
-            written.append(_write(change.held))
+        for commit in commits:
+            written.append(_write(commit.held))
     except BaseException:
-        _delete(moves, written)
+        _delete(commits, written)
         raise
-    tables = [_moved(change, after) for change, after in zip(moves, written, strict=True)]
+    tables = [_moved(commit, after) for commit, after in zip(commits, written, strict=True)]
     try:
-        moved = mover(moves[0].name.catalog, tables, client)
+        switched = switch(commits[0].name.catalog, tables, client)
     except Exception as error:  # the exceptions of databases and HTTP clients have no common base class
         raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
-    if not moved:
-        _delete(moves, written)
+    if not switched:
+        _delete(commits, written)
         return False
     remove = classes().org.apache.iceberg.CatalogUtil.deleteRemovedMetadataFiles
-    for change in moves:
-        remove(change.held.table.io(), change.held.base, change.held.metadata)
+    for commit in commits:
+        remove(commit.held.table.io(), commit.held.base, commit.held.metadata)
     return True
 
 
-def _moved(change: Move, after: str) -> Moved:
-    metadata = change.held.metadata
+def _moved(commit: TableCommit, after: str) -> Moved:
+    metadata = commit.held.metadata
     snapshot = metadata.currentSnapshot()
     return Moved(
-        change.name.namespace,
-        change.name.table,
-        before=_location(change.held),
+        commit.name.namespace,
+        commit.name.table,
+        before=_location(commit.held),
         after=after,
         snapshot=int(snapshot.snapshotId()) if snapshot is not None else -1,
         schema=int(metadata.currentSchemaId()),
@@ -150,47 +150,47 @@ def _write(held: HeldCommit) -> str:
     return str(location)
 
 
-def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
+def _delete(commits: Sequence[TableCommit], written: Sequence[str]) -> None:
     """Deletes new metadata files that no table uses."""
-    for change, location in zip(moves, written, strict=False):
+    for commit, location in zip(commits, written, strict=False):
         with suppress(Py4JError):  # a file that cannot be deleted is an orphan, which `helios orphans` finds
-            change.held.table.io().deleteFile(location)
+            commit.held.table.io().deleteFile(location)
 
 
 # a REST server
 
 
-def _commit_on_server(spark: SparkSession, moves: Sequence[Move]) -> bool:
-    jvm, name = classes(), moves[0].name
-    commits: JavaList[JavaTableCommit] = jvm.java.util.ArrayList()
-    for change in moves:
-        _, identifier = catalog_of(spark, change.name)
-        commits.add(
-            jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, change.held.base, change.held.metadata)
+def _commit_on_server(spark: SparkSession, commits: Sequence[TableCommit]) -> bool:
+    jvm, name = classes(), commits[0].name
+    java_commits: JavaList[JavaTableCommit] = jvm.java.util.ArrayList()
+    for commit in commits:
+        _, identifier = catalog_of(spark, commit.name)
+        java_commits.add(
+            jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, commit.held.base, commit.held.metadata)
         )
     try:
-        _rest_catalog(spark, name).commitTransaction(commits)
+        _rest_catalog(spark, name).commitTransaction(java_commits)
     except FAILURES as error:
         exception_class, message = _class_and_message(error)
         if exception_class != CONFLICT:
-            raise _failure(spark, moves, exception_class, message) from error
+            raise _failure_of(spark, commits, exception_class, message) from error
         return False
     return True
 
 
-def _failure(spark: SparkSession, moves: Sequence[Move], exception_class: str, message: str) -> Exception:
+def _failure_of(spark: SparkSession, commits: Sequence[TableCommit], exception_class: str, message: str) -> Exception:
     """The error for a failed commit, by the class and the message of Iceberg's exception."""
-    catalog = moves[0].name.catalog
+    catalog = commits[0].name.catalog
     if exception_class == "NoSuchTableException":  # the client raises this for any 404, also for an unknown path
-        missing = next((change.name for change in moves if load_table(spark, change.name) is None), None)
+        missing = next((commit.name for commit in commits if load_table(spark, commit.name) is None), None)
         if missing is None:
-            return _no_endpoint(catalog, message)
+            return _no_endpoint_error(catalog, message)
         return RunError(f"{missing.text} is gone: {message}; nothing was written.")
     if exception_class == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
-        return _no_endpoint(catalog, message)
+        return _no_endpoint_error(catalog, message)
     if exception_class == "ForbiddenException":
         return RunError(
-            f"catalog {catalog.name!r} refused a commit of {len(moves)} tables: {message}; nothing was written.",
+            f"catalog {catalog.name!r} refused a commit of {len(commits)} tables: {message}; nothing was written.",
             fix="allow the catalog's user to commit to several tables at once, and run again.",
         )
     return OutcomeUnknown(f"{exception_class}: {message}")
@@ -208,7 +208,7 @@ def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, st
     return exception_class, (cause.getMessage() or exception_class).splitlines()[0]
 
 
-def _no_endpoint(catalog: Catalog, message: str) -> InputError:
+def _no_endpoint_error(catalog: Catalog, message: str) -> InputError:
     return InputError(
         f"the server of catalog {catalog.name!r} at {catalog.option('uri')} does not support commits of several tables "
         f"(POST /v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
