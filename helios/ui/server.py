@@ -48,7 +48,7 @@ class Server:
 
     def stop(self) -> None:
         """Sends the last facts to open pages, and stops."""
-        if not self._thread.serves:
+        if not self._thread.is_serving:
             return
         self._app.ending = True
         time.sleep(2 * COMPARE_SECONDS)

@@ -26,7 +26,7 @@ from helios.model.values import SECRETS
 from helios.plan.nodes import Plan
 from helios.spark.jvm.answers import acknowledge_at_once
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
+from helios.spark.jvm.death import NO_ANSWER, hide_death_messages, java_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 from helios.spark.jvm.version import spark_version
@@ -88,7 +88,7 @@ def connect(jvm: Jvm) -> SparkSession:
     if jvm.slim:
         add_when_imported()
     if jvm.log is not None:
-        quiet_death()
+        hide_death_messages()
     return started
 
 
@@ -161,12 +161,12 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
                 session.conf.set(key, value)
     schemes = {urlsplit(plan.checkpoint).scheme for plan in plans if plan.checkpoint}
     if schemes == {"file"} and session.conf.get(CHECKPOINT_FILES, None) is None:
-        session.conf.set(CHECKPOINT_FILES, spark_version(session).plain_checkpoint)
+        session.conf.set(CHECKPOINT_FILES, spark_version(session).checkpoint_class)
 
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 """The setting of the class with which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight
-processes (`readlink`) for each local file. The class `plain_checkpoint` does the same renames without them."""
+processes (`readlink`) for each local file. The class `checkpoint_class` does the same renames without them."""
 
 _HADOOP_CONF: dict[str, dict[str, str]] = {}
 """The conf that this process last used for a file system, by the root of the file system."""
