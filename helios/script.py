@@ -86,7 +86,7 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
         values: The values of `--set`, for `helios.param`.
 
     Raises:
-        ScriptError: The script is missing, has a syntax error, raises an error, or uses no parameter of a given name.
+        ScriptError: The script is missing, is no Python, raises an error, or lacks a parameter that `values` sets.
         HeliosError: A declaration in the script is wrong.
     """
     file = Path(path)
