@@ -17,7 +17,7 @@ from helios import bucket, where, with_columns
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import CheckFailed
 from helios.model.values import Secret
-from helios.native.storage import listed
+from helios.native.storage import list_files
 from helios.plan.native import engine as choice
 from helios.spark.native import batch as native
 from helios.spark.native import spread, stores
@@ -49,7 +49,7 @@ def told(lake: Any) -> list[str]:
 def stored(lake: Any, name: str) -> list[str]:
     """The names of the data files that the storage has of a table, whether the table has them or not."""
     folder = f"{lake.load(name).iceberg.location()}/data"
-    found = (one for one, _ in listed(folder, pyiceberg_properties(lake.catalog)))
+    found = (one for one, _ in list_files(folder, pyiceberg_properties(lake.catalog)))
     return sorted(one for one in found if one.endswith(".parquet"))
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from helios.catalog.spec import Catalog
 from helios.errors import RunError
 from helios.native.program import NotNative, Program
-from helios.native.storage import delete, is_local, sweep
+from helios.native.storage import delete, delete_by_prefix, is_local
 from helios.native.work import Share, Stores, Target, TaskReport, Work
 from helios.plan.native import engine
 from helios.spark.jvm.classes import classes
@@ -68,7 +68,7 @@ class WrittenFiles:
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
-                sweep(self.folder, f"{self.name}-", self.store.properties)
+                delete_by_prefix(self.folder, f"{self.name}-", self.store.properties)
             return
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
             if os.path.exists(path):

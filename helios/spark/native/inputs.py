@@ -224,7 +224,7 @@ class FolderFiles:
         if not self.texts or file.size <= MAX_PART_BYTES:
             return [file]
         return [
-            replace(file, begin=begin, size=min(MAX_PART_BYTES, file.size - begin), whole=file.size)
+            replace(file, begin=begin, size=min(MAX_PART_BYTES, file.size - begin), file_size=file.size)
             for begin in range(0, file.size, MAX_PART_BYTES)
         ]
 

@@ -19,8 +19,8 @@ SORTED_SHARE = 32 << 20
 FEW_FILES = 100
 MAX_RATIO = 3
 SMALL_FILE = 16 << 20
-"""A batch writes too many files if there are more than `FEW_FILES`, and more than `MAX_RATIO` times as many as Spark would
-write, and if their mean size is below `SMALL_FILE` bytes."""
+"""A batch writes too many files if all of this holds: more than `FEW_FILES` files, more than `MAX_RATIO` times as many
+files as Spark would write, and a mean size below `SMALL_FILE` bytes."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
