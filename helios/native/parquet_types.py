@@ -40,8 +40,8 @@ _READABLE: tuple[tuple[str, str, str, Set[str]], ...] = (
     ("uuid", "FIXED_LEN_BYTE_ARRAY", "|UUID", ALL),
     (r"fixed\[\d+\]", "FIXED_LEN_BYTE_ARRAY", "", ALL),
 )
-"""Rules: a pattern of the table's type, the file's physical type, a pattern of the file's annotation (logical type), and
-the readers that read such a column correctly."""
+"""Rules: a pattern of the table's type, the file's physical type, a pattern of the file's annotation (logical type),
+and the readers that read such a column correctly."""
 
 ONLY_NULLS = "UNKNOWN"
 """The annotation of a column that has only nulls."""

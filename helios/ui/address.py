@@ -61,7 +61,7 @@ def address(text: str) -> Address:
     if guarded and not token:
         raise InputError(
             f"{text} would serve the page to other machines, and no token is set.",
-            fix=f"set {TOKEN} to a secret of {SHORTEST} characters or more, or serve {LOOPBACK} behind ssh -L.",
+            fix=f"set {TOKEN} to {SHORTEST} or more secret characters, or serve {LOOPBACK} and forward a port by ssh.",
         )
     return Address(host, port, token or secrets.token_urlsafe(24), guarded)
 

@@ -25,6 +25,7 @@ from helios.ui.history import (
     commit_row,
     facts_of,
     quarantines,
+    rejected_rows,
     summaries_of,
     table_page,
     timeline_entry,
