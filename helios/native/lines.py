@@ -25,7 +25,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def rows(file: InputFile, lines_format: Text) -> Iterator[pl.DataFrame]:
-    """Reads all columns of the rows of a file, block by block. To a part of a file belong the lines that begin in it.
+    """Reads the rows of a file in blocks, with all columns. A part of a file has the lines that begin in the part.
 
     Raises:
         NotNative: A line is not plain, or the file is shorter than when it was listed.

@@ -27,7 +27,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
+class Backlog:
     """The backlog of a pipeline. A value is None if it is unknown, or if the pipeline has no such source.
 
     Attributes:
@@ -57,8 +57,8 @@ class PipelineFacts:
         state: In a run: waiting, starting, running, away (in an outage), finished, stopped or failed. In a lake:
             running, resting (not running), committed (has committed, and may be running), new (no known commit), or
             reading (the lake was not read yet).
-        batches: The number of batches: of those that the run has committed; in a lake, of all up to the last commit.
-        rows: The number of rows: of those that the run has written; in a lake, of the last commit.
+        batches: The number of batches that the run has committed; in a lake, the number of all batches so far.
+        rows: The number of rows that the run has written; in a lake, the number of rows of the last commit.
         rejected: The number of rows that were kept out of the target.
         late: The number of rows that a watermark dropped.
         rate: Rows per second over the last minute of the run; None without a run.
@@ -82,7 +82,7 @@ class PipelineFacts:
     batch: int | None = None
     snapshot: str | None = None
     committed: float | None = None
-    behind: Behind | None = None
+    behind: Backlog | None = None
     problem: Problem | None = None
     message: str = ""
     audit: int | None = None
@@ -131,7 +131,7 @@ class TimelineEntry:
         number: The number in the feed; later entries have higher numbers.
         pipeline: The pipeline; empty for a commit by another writer than Helios.
         kind: batch, skipped, maintained, waiting, resumed or failed.
-        at: The time of the end.
+        at: When the batch, the maintenance or the event ended.
         seconds: The duration in seconds; None if it is unknown.
         writing: The seconds of reading and writing in Spark.
         committing: The seconds of the commit.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from helios.errors import HeliosError
 from helios.metrics.metrics import Metrics
 from helios.metrics.prometheus import exposition
-from helios.ui.facts import Behind, Json, PipelineFacts, Problem, TimelineEntry
+from helios.ui.facts import Backlog, Json, PipelineFacts, Problem, TimelineEntry
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake
 from helios.ui.series import POINT_SECONDS, Series
@@ -236,7 +236,7 @@ class LiveRun:
         counts = series.figures.since_start if series is not None and series.figures is not None else None
         kind, message = self._messages.get(name, ("", ""))
         ended = state in ENDED_STATES
-        behind: Behind | None = series.behind() if series is not None and not ended else None
+        behind: Backlog | None = series.behind() if series is not None and not ended else None
         return PipelineFacts(
             name=name,
             target=status["target"],

@@ -7,13 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from helios.metrics.drain import Drain
-from helios.ui.facts import Behind
+from helios.ui.facts import Backlog
 
 if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
 
 POINT_SECONDS, SPAN_SECONDS = 10.0, 3600.0
-"""The seconds between two points of a plot, and the seconds between its first and its last point."""
+"""The seconds between two points of a plot, and the seconds that all points cover."""
 RATE_SECONDS = 60.0
 """The seconds over which a rate is computed."""
 FIELDS = ("at", "rows", "bytes", "writing", "committing", "behind", "rejected")
@@ -54,13 +54,13 @@ class Series:
             (before, old), (now, new) = self._rows[0], self._rows[-1]
         return (new - old) / (now - before) if now > before else None
 
-    def behind(self) -> Behind | None:
+    def behind(self) -> Backlog | None:
         """The backlog, and the estimated time until it is drained; None while the backlog is unknown."""
         figures = self.figures
         if figures is None or figures.source_lag_seconds is None:
             return None
         drained, grows = self._drain.estimate()
-        return Behind(
+        return Backlog(
             snapshots=figures.source_lag_snapshots,
             seconds=round(figures.source_lag_seconds, 1),
             files=figures.source_lag_files,

@@ -8,7 +8,7 @@ from helios.metrics.drain import Drain
 from helios.table.snapshots import Table
 from helios.table.status import Status
 from helios.table.view import View
-from helios.ui.facts import Behind, Json, PipelineFacts, TimelineEntry
+from helios.ui.facts import Backlog, Json, PipelineFacts, TimelineEntry
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake, PipelineInTable
 from helios.ui.series import finest_count
@@ -129,7 +129,7 @@ class WatchedLake:
         state = "new" if self._lake.was_read else "reading"
         return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
 
-    def _behind(self, status: Status, read_at: float) -> Behind | None:
+    def _behind(self, status: Status, read_at: float) -> Backlog | None:
         """The backlog of a pipeline. The time until it is drained is estimated from the last reads."""
         amount = finest_count(status.behind_records, status.behind_files, status.behind)
         if status.seconds is None or amount is None:
@@ -137,7 +137,7 @@ class WatchedLake:
         drain = self._drains.setdefault(status.pipeline, Drain())
         drain.add(read_at, amount)
         drained, grows = drain.estimate()
-        return Behind(
+        return Backlog(
             snapshots=status.behind,
             seconds=status.seconds,
             files=status.behind_files,

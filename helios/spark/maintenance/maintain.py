@@ -185,7 +185,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
 
 
 def _bucket_and_path(location: str) -> str:
-    """The bucket, if there is one, and the path: their beginning has several forms, such as file:/ and file:///."""
+    """The bucket (if there is one) and the path: a folder may be written in several ways, as file:/a and file:///a."""
     parts = urlsplit(location)
     return (parts.netloc if parts.scheme in BUCKETS else "") + parts.path
 

@@ -60,8 +60,8 @@ class Upkeep:
     seconds: float = 0.0
 
 
-class Notes(Protocol):
-    """A store of small text files, such as a checkpoint."""
+class TextFiles(Protocol):
+    """A folder of small text files, such as a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -87,7 +87,7 @@ class Maintainer:
         settings: Maintenance,
         *,
         catalogs: Iterable[Catalog] = (),
-        notes: Notes | None = None,
+        notes: TextFiles | None = None,
         branch: str | None = None,
     ) -> None:
         self.spark = spark

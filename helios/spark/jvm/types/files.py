@@ -176,7 +176,7 @@ class JavaFileScanTask(JavaObject, Protocol):
 
 
 class JavaFileReporter(Protocol):
-    """Helios's Java class `NullCounts` or `ScanFiles`, which returns values of the tasks' files."""
+    """Helios's Java classes `NullCounts` and `ScanFiles`, which return values of each task's file."""
 
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
