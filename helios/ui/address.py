@@ -54,9 +54,7 @@ def address(text: str) -> Address:
     host, port = _split(text)
     token = os.environ.get(TOKEN, "")
     if token and len(token) < SHORTEST:
-        raise InputError(
-            f"{TOKEN} has {len(token)} characters.", fix=f"use {SHORTEST} or more: `openssl rand -hex 16`."
-        )
+        raise InputError(f"{TOKEN} has {len(token)} characters.", fix=f"use {SHORTEST} or more (openssl rand -hex 16).")
     guarded = not is_loopback(host)
     if guarded and not token:
         raise InputError(

@@ -55,8 +55,7 @@ class PipelineFacts:
 
     Attributes:
         state: In a run: waiting, starting, running, away (in an outage), finished, stopped or failed. In a lake:
-            running, resting (not running), committed (has committed, and may be running), new (no known commit), or
-            reading (the lake was not read yet).
+            running, resting (not running), committed (may be running), new (no known commit), reading (not read yet).
         batches: The number of batches that the run has committed; in a lake, the number of all batches so far.
         rows: The number of rows that the run has written; in a lake, the number of rows of the last commit.
         rejected: The number of rows that were kept out of the target.

@@ -223,7 +223,8 @@ def test_small_batches_are_left_to_spark_without_a_word(
     """Those of less than a number of bytes; of an upsert, those of the table that it changes count too."""
     did: list[str] = []
     for module in (native, upsert):
-        monkeypatch.setattr(module, "run", lambda *args, real=module.run: did.append(args[1]) or real(*args))
+        real = module.run_tasks
+        monkeypatch.setattr(module, "run_tasks", lambda *args, real=real: did.append(args[1]) or real(*args))
     set_engine(world, "auto")
     sink = world.sink("a.t").upsert("id", order_by="part") if upserts else world.sink("a.t")
     pipeline = world.source("a.s").incremental(poll=1) >> where("id < 15") >> sink

@@ -23,7 +23,7 @@ def java_function(
     *first_arguments: object,
     result_type: DataType | None = None,
 ) -> Column:
-    """The column that a Java function computes. Spark calls the function once for each row, in the order of a file's rows.
+    """A column that a Java function computes. Spark calls the function once per row, in the order of a file's rows.
 
     Args:
         source: The source file of the function's class.
