@@ -206,7 +206,7 @@ def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
 
 
 def _rows_to_add(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows to add to the table, each with the id of the row that it replaces."""
+    """The rows to add to the table, each with the id of the replaced row."""
     import polars as pl
 
     changed = pl.lit(None, pl.Int64).alias(CHANGED)

@@ -43,7 +43,7 @@ def callback_scope() -> Iterator[None]:
 
 
 def until_scope_ends(callback: T) -> T:
-    """Registers a callback with the open scope, whose end clears it; does nothing if no scope is open."""
+    """Registers a callback, which is cleared when the open scope ends; does nothing without an open scope."""
     held = _HELD.get()
     if held is not None:
         held.append(callback)

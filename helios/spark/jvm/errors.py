@@ -22,10 +22,10 @@ REGISTRY = "helios: registry: "
 """The prefix of a task's message about a schema that the schema registry refuses, inside Spark's message."""
 
 BAD_ROW = "helios: bad row: "
-"""The prefix of a JSON object inside Spark's message: a row that does not parse, and its file or topic."""
+"""The prefix, inside Spark's message, of a JSON object with a row that does not parse and the row's file or topic."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
-"""The pattern of Spark's message about a file that it could not read."""
+"""The pattern of Spark's message about a file that Spark could not read."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:

@@ -102,7 +102,7 @@ PROXIES: dict[str, type[Proxy]] = {
 
 
 def free_with_last_reference() -> None:
-    """Makes py4j use the proxies of this module in the whole process, and release their objects soon after.
+    """Makes py4j use the proxies of this module in the whole process, and release the objects of freed proxies soon.
 
     Objects that exist already keep their old proxies.
     """

@@ -161,7 +161,7 @@ def compact(
 ) -> Compaction:
     """Rewrites small data files, so that the number of files comes near the table's size / target size.
 
-    On main, it then also rewrites position delete files, and manifests if there are many.
+    On main, a compaction then also rewrites position delete files, and manifests if there are many.
 
     Args:
         target: The target size of a file in bytes; 0 for the size in the table's properties.

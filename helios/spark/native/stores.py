@@ -48,7 +48,7 @@ class Store:
 
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
-    """The store of a table's files; raises `NotNative` if tasks would not access it as Spark does."""
+    """The store of a table's files; raises `NotNative` if tasks would not access the files as Spark does."""
     kind = kind_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()

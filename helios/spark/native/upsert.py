@@ -176,7 +176,7 @@ class _Attempt:
         scanned = scan_files(self._pending.spark, tasks, "target", MAX_FILES)
         inputs = [file.input(Store(), "target") for file in scanned]
         if any(offset is None for file in inputs for _, offset, _ in file.deletes):
-            raise NotNative("files of the table have position deletes from before its upgrade to format v3")
+            raise NotNative("files of the table have position deletes from before the upgrade to format v3")
         task_by_file = {file.location: task for file, task in zip(inputs, tasks.toArray(), strict=True)}
         reports = self._run_tasks("match", self._match_input(table), self._match_shares(inputs, scanned))
         vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]

@@ -114,7 +114,7 @@ def launch(
     java_home = java.find_java()
     os.environ.update(java.environment(java_home))
     if _is_local(config):
-        # Without this variable, Spark looks up the name of this machine, and does not start if DNS does not know it.
+        # Without this variable, Spark looks up this machine's name, and does not start if DNS does not know the name.
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
     archive_options = class_archive.options(java_home, version) if java_options is None else java_options
@@ -126,14 +126,14 @@ def launch(
         # pyspark reads spark.pyspark.python only under spark-submit, so PYSPARK_PYTHON is set, too. Local workers need
         # this interpreter's packages for the user's steps. A cluster's machines may not have this path.
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the JVM starts
+    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - stays open while the JVM starts
     if running or gateway.left_to_pyspark():
         return Jvm(config, conf, version, log)
     recipe = class_archive.recipe(java_home, version)
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
-    del conf[JARS]  # the jars are on the class path already; Spark would copy them for its executor
+    del conf[JARS]  # the class path has the jars already; Spark would copy jars of the conf for its executor
     conf = {**LOCAL_FILES, **conf}
     starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)

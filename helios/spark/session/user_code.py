@@ -101,7 +101,7 @@ def _module_files(folder: Path, name: str) -> list[Path]:
 
 
 def _archive(files: list[Path], folder: Path, into: Path) -> Path:
-    """A zip archive of files. Its name has a hash of their content, because Spark adds only one archive per name."""
+    """A zip archive of files. Its name has a hash of the content, because Spark adds only one archive of a name."""
     content_hash = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
     archive = into / f"helios-{content_hash}.zip"
     with zipfile.ZipFile(archive, "w", strict_timestamps=False) as zipped:
