@@ -90,7 +90,7 @@ class ScanFile:
         size: The size in bytes.
         rows: The number of rows, including deleted rows.
         first_row: The id of the first row; None before format v3.
-        sequence: The sequence number of the commit that added the file.
+        sequence: The data sequence number.
         deletes: The delete files, each as location, content, format, size in bytes, and the offset and length of the
             deletion vector.
     """
