@@ -8,7 +8,7 @@
         >> Iceberg.sink("sales.big_orders").partition_by(day("ts")).exactly_once()
     )
 
-`helios run script.py` runs it. Importing this package starts no JVM and imports no engine.
+`helios run script.py` runs the pipeline. `import helios` starts no JVM, and imports neither pyspark nor PyIceberg.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # These two classes are loaded at their first use: they would take a quarter of the time of `import helios`.
+    # `Snapshot` and `Table` load at their first use, which makes `import helios` a quarter faster.
     if name in ("Snapshot", "Table"):
         from helios.table import snapshots
 
@@ -143,11 +143,11 @@ def __getattr__(name: str) -> object:
 def _load_engine() -> DefaultEngine:
     from helios.engine import DefaultEngine
 
-    atexit.unregister(_at_exit)  # a script that needs the engine gets no note at exit
+    atexit.unregister(_note_at_exit)  # a script that checks, plans or runs a pipeline gets no note
     return DefaultEngine()
 
 
-def _at_exit() -> None:
+def _note_at_exit() -> None:
     from helios.script import note_unrun_pipelines
 
     note_unrun_pipelines()
@@ -160,5 +160,5 @@ def _load_operations() -> Operations:
 
 
 _engine.provide(_load_engine)
-atexit.register(_at_exit)
+atexit.register(_note_at_exit)
 _catalog.provide(_load_operations)

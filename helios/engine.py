@@ -1,4 +1,4 @@
-"""The engine behind `pipeline.check()`, `.plan()`, `.run()`, `stream.schema()` and `.preview()`."""
+"""Implements `pipeline.check()`, `.plan()` and `.run()`, and `stream.schema()` and `.preview()`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from helios.spark.run.run import PipelineRun
 
 
-def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
+def context_for(script_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
     """The context in which a script's pipelines are compiled.
 
-    The configuration is that of the script's folder, or of the nearest folder above it that has a configuration file.
-    If there is no such script, as for a notebook's cell, the working directory stands for its folder.
+    The configuration file is the nearest one, in the script's folder or above. Without a script file, as in a
+    notebook, the search begins in the working directory.
     """
-    folder = Path(origin_file).resolve().parent if os.path.exists(origin_file) else Path.cwd()
+    folder = Path(script_file).resolve().parent if os.path.exists(script_file) else Path.cwd()
     return Context(config=load(folder, profile), catalogs=catalogs or {})
 
 
@@ -44,7 +44,7 @@ def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalo
 
 
 def module_catalogs() -> dict[str, Catalog]:
-    """The `Catalog` variables of the module that called Helios (a notebook, or a plain script), by catalog name."""
+    """The module-level `Catalog` values of the notebook or script that called Helios, by catalog name."""
     package = os.path.dirname(os.path.abspath(__file__)) + os.sep
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(package):
@@ -54,7 +54,7 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """Returns the plans; raises `CheckFailed` if there are problems that make a run impossible."""
+    """Returns the plans; raises `CheckFailed` if a problem makes a run impossible."""
     fatal = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
     if fatal:
         raise CheckFailed(fatal)
@@ -62,7 +62,7 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
 
 
 def second_driver_problems(plan: Plan) -> list[HeliosError]:
-    """A list with one problem if another driver holds the checkpoint, otherwise an empty list. Spark is not needed."""
+    """One problem if another driver holds the checkpoint, otherwise none. Works without Spark."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
 
@@ -73,7 +73,7 @@ def second_driver_problems(plan: Plan) -> list[HeliosError]:
 
 
 class DefaultEngine:
-    """Implements the methods of declared values that compile or run pipelines, such as `pipeline.run()`."""
+    """The engine that pipelines and streams call for `check()`, `plan()`, `run()`, `schema()` and `preview()`."""
 
     def check(self, pipeline: Pipeline) -> None:
         from helios.sources.common.absent import absent

@@ -7,7 +7,7 @@ HeliosError                 what happened, where in the script, the fix
 │   ├── ConfigError         helios.toml, a profile, a `${NAME}`
 │   ├── CheckFailed         all problems that a check found
 │   ├── NotFound            a table, catalog, namespace, snapshot or column that does not exist
-│   ├── EngineNeeded        a change of a table that only Spark can make
+│   ├── EngineNeeded        a table that only Spark can change
 │   └── CheckpointError     a checkpoint that is not this pipeline's, or cannot be trusted
 └── RunError                the run failed, or a service is unreachable: exit status 1
     ├── EnvironmentProblem  Java, Spark or jars are missing
@@ -37,7 +37,7 @@ class HeliosError(Exception):
 
     Args:
         what: One sentence that says what is wrong.
-        where: The line of the user's script, if a line causes the error.
+        where: The line of the user's script that causes the error; None if no line does.
         fix: The fix, in the imperative.
     """
 
@@ -98,7 +98,7 @@ class NotFound(InputError):
 
 
 class EngineNeeded(InputError):
-    """Only Spark can make a change of this table; nothing was changed.
+    """Only Spark can change this table; nothing was changed.
 
     Args:
         table: The table's name.

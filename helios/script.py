@@ -44,11 +44,10 @@ class Script:
     module: ModuleType
 
     def choose(self, name: str | None) -> list[Pipeline]:
-        """The pipelines to run, each once. Without a name, these are all pipelines of the script.
+        """The pipelines to run, each once; without a name, all pipelines of the script.
 
         Args:
-            name: The name of a variable, whose pipelines are returned. If there is no such variable, it is a name that
-                `.named(...)` has given to pipelines.
+            name: The name of a variable that holds pipelines, or otherwise a name from `.named(...)`.
 
         Raises:
             ScriptError: There is no pipeline, or no pipeline of that name.
@@ -87,7 +86,7 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
         values: The values of `--set`, for `helios.param`.
 
     Raises:
-        ScriptError: The script is missing, has a syntax error, raises an error, or lacks a parameter of `values`.
+        ScriptError: The script is missing, is no Python, raises an error, or lacks a parameter that `values` sets.
         HeliosError: A declaration in the script is wrong.
     """
     file = Path(path)
@@ -194,21 +193,21 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
 
 
 def _only_declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """True if a statement only declares a part of a pipeline or a plain value, so that it is safe to run."""
+    """True if a statement is safe to run, because it only assigns a plain value or a part of a pipeline."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if not all(isinstance(target, ast.Name) for target in targets):
         return False
-    calls = [child.func for child in ast.walk(node.value) if isinstance(child, ast.Call)]
-    return all(_is_declaration(call, values) for call in calls)
+    called = [child.func for child in ast.walk(node.value) if isinstance(child, ast.Call)]
+    return all(_is_declaration(function, values) for function in called)
 
 
-def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
-    """True if a call is a function or method of Helios that only declares a value."""
-    owner = _first_value(call, values)
+def _is_declaration(called: ast.expr, values: Mapping[str, Any]) -> bool:
+    """True if a called function or method belongs to Helios and only declares a value."""
+    owner = _leftmost_value(called, values)
     module = getattr(owner, "__name__", "") if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
-    executes = isinstance(call, ast.Attribute) and call.attr in yaml_script.EXECUTING_METHODS
+    executes = isinstance(called, ast.Attribute) and called.attr in yaml_script.EXECUTING_METHODS
     return not executes and (module == "helios" or str(module).startswith(DECLARATION_MODULES))
 
 
@@ -232,7 +231,7 @@ def _assigned_names(node: ast.stmt) -> set[str]:
 
 
 def _hint(error: Exception) -> str:
-    """A hint about an unknown name, or about a call of Spark while the script is loaded; "" without a hint."""
+    """A hint about an unknown name, or about a call of Spark while the script is loaded; empty for other errors."""
     if isinstance(error, ImportError) and error.name == "helios":
         missing = re.match(r"cannot import name '(\w+)'", str(error))
         return near_miss(missing[1], helios_names()) if missing is not None else ""
@@ -246,8 +245,8 @@ def _hint(error: Exception) -> str:
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if "pyspark" in Path(frames[-1]).parts:
         return (
-            "Spark does not run while a script is loaded: call it inside a function of the pipeline; "
-            "a udf takes its type as an object, such as udf(f, LongType())"
+            "Spark does not run while a script is loaded: call Spark inside a function of the pipeline; "
+            "give a udf its return type as an object, such as udf(f, LongType())"
         )
     return ""
 
@@ -263,19 +262,19 @@ ARGUMENTS_OF_OTHER_TOOLS = {
     "trigger": "poll",
     "starting": "start",
     "startingOffsets": "start",
-    "keys": "a name or several, without keys=",
-    "key": "a name or several, without key=",
+    "keys": "only the names, without keys=",
+    "key": "only the names, without key=",
     "orderBy": "order_by",
     "order": "order_by",
     "ttl": "tombstones",
 }
-"""Names of arguments that users know from other tools, each with the name in Helios, or a phrase if it has no name."""
+"""Argument names of other tools, each with the name in Helios, or with advice where Helios has no such name."""
 
 
 def _argument_hint(owner: str | None, call: str, name: str) -> str:
     """A hint about an argument that a function does not have.
 
-    `owner` is the name of the method's class; None for a function, or if the error does not name the class.
+    `owner` is the class of a method; None for a function, or if the error does not name the class.
     """
     modules = [module for module in list(sys.modules) if module.startswith(DECLARATION_MODULES)]
     classes = [value for module in modules for value in _classes(module)]
@@ -288,7 +287,7 @@ def _argument_hint(owner: str | None, call: str, name: str) -> str:
     replacement = ARGUMENTS_OF_OTHER_TOOLS.get(name)
     if replacement in known_arguments:
         return f"Write {replacement}="
-    if replacement is not None and " " in replacement:  # a phrase
+    if replacement is not None and " " in replacement:  # advice
         return f"Write {replacement}"
     others = [argument for argument in known_arguments if argument != "self"]
     return near_miss(name, others) if known_arguments else ""
@@ -337,15 +336,15 @@ def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.RShift):
         return False
     last = value.right
-    sink = isinstance(_first_value(last, values), Sink) or any(
+    sink = isinstance(_leftmost_value(last, values), Sink) or any(
         call in ast.unparse(last) for call in (".sink(", ".mirror(")
     )
-    first = _first_value(value, values)
+    first = _leftmost_value(value, values)
     return sink and (isinstance(first, Flow) or getattr(first, "__module__", "").startswith("helios."))
 
 
-def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
-    """The value of the leftmost name in an expression: of `Files` in `Files.source("in") >> where("a")`."""
+def _leftmost_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
+    """The value of the leftmost name in an expression, such as `Files` in `Files.source("in") >> where("a")`."""
     while not isinstance(value, ast.Name):
         if isinstance(value, ast.BinOp):
             value = value.left
@@ -359,7 +358,7 @@ def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def note_unrun_pipelines() -> None:
-    """Prints a note at the end of a `python script.py` that declares pipelines, and has not loaded the engine."""
+    """Prints a note when `python script.py` ends and has only declared pipelines."""
     main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed the module's `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     raised = hasattr(sys, "last_type")
@@ -370,11 +369,11 @@ def note_unrun_pipelines() -> None:
     if names:
         name = os.path.basename(file)
         declared = f"{name} declares {len(names)} pipeline{'s' if len(names) > 1 else ''} and runs none"
-        print(f"{declared}: `helios run {name}` does, and so does {names[0]}.run().", file=sys.stderr)
+        print(f"{declared}. To run: `helios run {name}`, or {names[0]}.run().", file=sys.stderr)
 
 
 def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
-    """Raises `ScriptError` if a script without pipelines has a variable with an unfinished one: a stream, or steps."""
+    """Raises `ScriptError` if a script has no pipelines, but a variable with a stream or with steps."""
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):
             description = "a stream without a sink" if isinstance(value, Flow) else "steps without a source and a sink"

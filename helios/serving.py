@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that installs no signal handlers, since the command has its own."""
+    """A server without signal handlers, because Helios's commands install their own."""
 
     @override
     @contextmanager
@@ -33,7 +33,7 @@ class ServerThread:
 
     Args:
         app: The ASGI application.
-        settings: Settings of `uvicorn.Config`, in addition to those of all servers of Helios.
+        settings: Further settings of `uvicorn.Config`, for this server only.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ServerThread:
         """Starts the server, and waits until it accepts connections.
 
         Args:
-            what: The name of the server, for the error.
+            what: The name of the server, as an error begins with it.
 
         Raises:
             RunError: The server did not start.
@@ -64,7 +64,7 @@ class ServerThread:
             time.sleep(0.01)
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         return self._thread.is_alive()
 
     def stop(self, seconds: float | None = None) -> None:
@@ -83,7 +83,7 @@ def listening(host: str, port: int, what: str, fix: str, backlog: int | None = N
     Args:
         host: An address of this machine, IPv4 or IPv6.
         port: The port; 0 takes a free one.
-        what: The beginning of the error, such as "the page cannot be served".
+        what: The beginning of an error, such as "the page cannot be served".
         backlog: The largest number of connections that the kernel queues.
 
     Raises:

@@ -31,14 +31,14 @@ UNQUOTED_VALUES: tuple[tuple[str, Callable[[str], Any]], ...] = (
     (r"[-+]?\d+", int),
     (r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?", float),
 )
-"""Patterns of unquoted texts, each with the function that converts such a text to a Python value.
+"""Patterns of unquoted texts, each with the function that converts a matching text to a Python value.
 
 The patterns are those of YAML 1.2, in which `on` and `2026-01-01` are texts.
 """
 
 
 def read_declarations(file: Path) -> dict[str, Any]:
-    """The streams and pipelines of a file, as `docs/yaml.md` describes it, by their names.
+    """The streams and pipelines of a file, by name. `docs/yaml.md` describes the format.
 
     Raises:
         ScriptError: The file is not YAML, or has a wrong key, name or argument.
@@ -65,7 +65,7 @@ def read_declarations(file: Path) -> dict[str, Any]:
 
 
 class _YamlFile:
-    """The declarations of one YAML file, whose path errors and plans show."""
+    """The declarations of one YAML file. Errors and plans show the path of the file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -107,7 +107,7 @@ class _YamlFile:
         parts = self._mapping(node, PIPELINE_KEYS, "a part of a pipeline")
         flow = self._flow(node, parts)
         if "sink" not in parts:
-            raise self._error(node, "a pipeline needs a sink.", 'such as `sink: {Iceberg.sink: "sales.orders"}`.')
+            raise self._error(node, "a pipeline needs a sink.", 'add one: `sink: {Iceberg.sink: "sales.orders"}`.')
         several = _node_kind(parts["sink"]) == "sequence"
         sinks = [self._chain(item, Sink, "a sink") for item in (parts["sink"].value if several else [parts["sink"]])]
         pipeline = self._evaluate("a >> b", parts["sink"], a=flow, b=sinks if several else sinks[0])
@@ -115,18 +115,18 @@ class _YamlFile:
         if not name_arguments:
             return pipeline
         if "name" not in name_arguments or not isinstance(pipeline, Pipeline):
-            raise self._error(parts.get("was", parts["sink"]), "`name:` is for one pipeline, and `was:` needs `name:`.")
+            raise self._error(parts.get("was", parts["sink"]), "`name:` needs a single sink, and `was:` needs `name:`.")
         return self._evaluate(
             "f(*a, **k)", parts["name"], f=pipeline.named, a=[name_arguments.pop("name")], k=name_arguments
         )
 
     def _flow(self, node: Node, parts: Mapping[str, Node]) -> Flow:
         if "source" not in parts:
-            raise self._error(node, "a source is missing.", 'such as `source: {Iceberg.source: "raw.orders"}`.')
+            raise self._error(node, "a source is missing.", 'add one: `source: {Iceberg.source: "raw.orders"}`.')
         flow = self._stream_or_source(parts["source"])
         steps = parts.get("steps")
         if steps is not None and _node_kind(steps) != "sequence":
-            raise self._error(steps, "steps must be a list.", "begin each with `- `.")
+            raise self._error(steps, "steps must be a list.", "begin each step with `- `.")
         for step in steps.value if steps is not None else ():
             flow = self._evaluate("a >> b", step, a=flow, b=self._chain(step, Transform, "a step"))
         return flow
@@ -194,7 +194,7 @@ class _YamlFile:
     def _evaluate(self, text: str, node: Node, **values: Any) -> Any:
         """The value of a Python expression, compiled as if it were on the node's line of the file.
 
-        The values and errors of Helios name the line that declared them, so they name a line of the YAML file.
+        Helios's values and errors name the line of the caller, which is then a line of the YAML file.
         """
         line = node.start_mark.line
         code = compile("\n" * line + text, str(self._file), "eval", dont_inherit=True)
@@ -204,7 +204,7 @@ class _YamlFile:
             raise self._error(node, f"{error}.") from error
 
     def _arguments(self, function: Callable[..., Any], node: Node | None) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments of a call. The node is one value, a list, or a mapping with names."""
+        """The positional and keyword arguments of a call; `node` is one value, a list, or a mapping with names."""
         if node is None or (
             _node_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None
         ):
@@ -251,9 +251,9 @@ class _YamlFile:
             return {key.value: self._value(value) for key, value in self._items(node)}
         unquoted, text = getattr(node, "style", None) is None, self._expanded(node)
         if (reference := re.fullmatch(r"\$\{(\w+)\}", node.value)) and reference[1] in self._params:
-            return self._params[reference[1]]  # a parameter alone keeps the type of its default
+            return self._params[reference[1]]  # a value that is only `${name}` has the parameter's type
         if not unquoted or text != node.value:
-            # A quoted text stays text. So does a text with variables: an account number may begin with a zero.
+            # A quoted text stays text, and so does a text with variables: an account number may begin with a zero.
             return text
         return next((convert(text) for pattern, convert in UNQUOTED_VALUES if re.fullmatch(pattern, text)), text)
 
@@ -265,7 +265,7 @@ class _YamlFile:
             if _node_kind(node) == "mapping" and any(key.value in STREAM_KEYS for key, _ in self._items(node)):
                 return self._stream(node)
             return self._stream_or_source(node)
-        function = self._helios_callable(_with_text(name, node))
+        function = self._helios_callable(_node_with_text(name, node))
         return self._call(function, node, node)
 
     def _expanded(self, node: Node) -> str:
@@ -306,8 +306,8 @@ def _node_kind(node: Node) -> str:
     return str(node.id)
 
 
-def _with_text(name: str, node: Node) -> Node:
-    """A node with another text at the same position."""
+def _node_with_text(name: str, node: Node) -> Node:
+    """A node with a new text, at the position of a node."""
     import yaml
 
     return yaml.ScalarNode("", name, node.start_mark, node.end_mark)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from helios.native.program import NotNative
-from helios.native.storage import opened
+from helios.native.storage import open_file
 from helios.native.work import InputFile
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ MAGIC = bytes.fromhex("d1d33964")
 """The magic bytes of a deletion vector (Iceberg's Puffin specification, `deletion-vector-v1`)."""
 
 
-def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions of a data file's deleted rows; raises `NotNative` if a deletion vector is damaged.
+def read_deleted_positions(file: InputFile, store: Mapping[str, str]) -> BitMap64:
+    """Reads the positions of a data file's deleted rows; raises `NotNative` for a damaged deletion vector.
 
     `store` has PyIceberg's properties of the object store.
     """
@@ -26,25 +26,25 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
 
     positions = BitMap64()
     for path, offset, size in file.deletes:
-        positions |= _positions(path, file.location, store) if offset is None else vector(path, offset, size, store)
+        positions |= _listed(path, file.location, store) if offset is None else read_vector(path, offset, size, store)
     return positions
 
 
-def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
+def _listed(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
     """Reads the positions that a position delete file lists for a data file."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
-    with opened(path, store) as file, pq.ParquetFile(file) as parquet:
+    with open_file(path, store) as file, pq.ParquetFile(file) as parquet:
         rows = parquet.read(["file_path", "pos"])
     matching_rows = rows.filter(pc.equal(rows["file_path"], location))
     return BitMap64(matching_rows["pos"].to_pylist())
 
 
-def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions in a deletion vector of a Puffin file; raises `NotNative` if it is damaged."""
-    with opened(path, store) as file:
+def read_vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMap64:
+    """Reads the positions in a deletion vector of a Puffin file; raises `NotNative` if the vector is damaged."""
+    with open_file(path, store) as file:
         file.seek(offset)
         blob = file.read(size)
     if len(blob) != size:
@@ -53,7 +53,7 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
 
 
 def parsed(blob: bytes) -> BitMap64:
-    """Parses the positions in a deletion vector, from its bytes in the file; raises `NotNative` if it is damaged."""
+    """Parses the bytes of a deletion vector into positions; raises `NotNative` if the vector is damaged."""
     from pyroaring import BitMap64
 
     length = int.from_bytes(blob[:4], "big")

@@ -1,8 +1,8 @@
-"""Runs programs as Polars expressions with Spark's semantics. `OPS` has a function for each operator.
+"""Runs programs as Polars expressions with Spark's semantics; `OPS` builds the expression of each operator.
 
 Polars compares as Spark does: NaN equals NaN and is the largest number, -0.0 equals 0.0, text and bytes by their bytes,
-and nulls follow three-valued logic. A row is marked if Spark's ANSI mode may fail on one of its values, such as an
-overflow. Spark then writes the batch, or fails with its own message.
+and nulls follow three-valued logic. A row is marked if Spark's ANSI mode may fail on the row, as by an overflow.
+Spark then writes the batch, or fails with Spark's own message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def polars_type(kind: str) -> Any:
-    """The Polars type of a flat Spark type; None for one that the engine does not know."""
+    """The Polars type of a flat Spark type; None for a type that the engine does not know."""
     import polars as pl
 
     if kind.startswith("decimal("):
@@ -39,11 +39,11 @@ def polars_type(kind: str) -> Any:
     return plain.get(kind)
 
 
-def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
+def apply_steps(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
     """Applies steps to rows. The result has `FAILS` as its last column.
 
     Args:
-        kept: Further columns that no step reads, and that the result keeps.
+        kept: Columns that no step reads, but that the result has, too.
     """
     import polars as pl
 
@@ -75,7 +75,7 @@ class _Builder:
         return OPS[term.op](self, term)
 
     def fails(self) -> pl.Expr | None:
-        """True for rows on which Spark may fail; None if it fails on no row."""
+        """An expression that is true for rows on which Spark may fail; None if there can be none."""
         if not self.failing:
             return None
         return reduce(lambda a, b: a | b, [failing.fill_null(False) for failing in self.failing])
@@ -137,7 +137,7 @@ def _wide(value: pl.Expr | int) -> pl.Expr:
 
 
 def _narrowed(builder: _Builder, wide: pl.Expr, kind: str) -> pl.Expr:
-    """Casts a 128-bit number to a narrower type. A value outside of the range of that type marks the row."""
+    """Casts a 128-bit number to a narrower type. A number outside of the narrower range marks the row."""
     low, high = RANGES[kind]
     builder.failing.append((wide < _wide(low)) | (wide > _wide(high)))
     return wide.cast(polars_type(kind), strict=False)
@@ -157,7 +157,7 @@ def _cast(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _case(builder: _Builder, term: Term) -> pl.Expr:
-    """Builds a `CASE`. Its arguments are alternating conditions and values, then the value of ELSE."""
+    """Builds a `CASE`. The arguments of the term are conditions and values in turn, then the value of ELSE."""
     import polars as pl
 
     *branches, result = map(builder.build, term.args)
@@ -174,7 +174,7 @@ def _coalesced(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _text_test(method: str) -> Callable[[_Builder, Term], pl.Expr]:
-    """Builds a test of a string, by the name of a method of Polars."""
+    """Builds the test of a string that a method of Polars makes."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         (value,) = map(builder.build, term.args)

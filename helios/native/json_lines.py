@@ -1,4 +1,4 @@
-"""Reads lines of JSON objects: lines of the same form are split at their quotes, others are parsed by Arrow."""
+"""Reads lines of JSON objects: splits lines of the same form at their quotes; Arrow parses other lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helios.native.plain import any_of, fields, values
+from helios.native.plain import any_of, parse_values, split_fields
 from helios.native.program import NotNative
 from helios.native.work import Text
 
@@ -20,7 +20,7 @@ TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 END_OF_VALUE = re.compile(rb" *(, *|\})")
 UNQUOTED = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""The text from the quote before an unquoted value to the quote after it: punctuation, the value, punctuation."""
+"""The text between two quotes around an unquoted value: punctuation, the value, punctuation."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Template:
 
     Attributes:
         constant_parts: The parts that are the same in each line, by index.
-        quoted: For each string column, the index of the part that is its value.
-        unquoted: For each other column, the index of the part that contains its value, and the text before and after
+        quoted: For each string column, the index of the part that is the value.
+        unquoted: For each other column, the index of the part that contains the value, and the text before and after
             the value in that part.
     """
 
@@ -65,8 +65,8 @@ class Template:
                 return None
             if not END_OF_VALUE.fullmatch(after):
                 return None
-        whole = BEGIN.fullmatch(parts[0]) and after.endswith(b"}") and at == len(parts) and not kinds
-        return cls(constant_parts, quoted, unquoted) if whole else None
+        is_complete = BEGIN.fullmatch(parts[0]) and after.endswith(b"}") and at == len(parts) and not kinds
+        return cls(constant_parts, quoted, unquoted) if is_complete else None
 
 
 def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
@@ -86,8 +86,8 @@ def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
 def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame | None:
     """Parses lines that have the form of the first line; None if a line has another form, or a value is not plain.
 
-    Without a backslash, each quote begins or ends a string. Lines with the same text between their quotes, except for
-    values, are therefore objects that differ only in these values.
+    Without a backslash, each quote begins or ends a string. So lines that differ only in the parts with values are
+    objects that differ only in values.
     """
     import polars as pl
     import pyarrow as pa
@@ -97,7 +97,7 @@ def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame |
     if template is None or lines.count(b'"') != count * (template.part_count - 1):
         return None
     try:
-        parts = fields(lines, '"', template.part_count)
+        parts = split_fields(lines, '"', template.part_count)
         constants = template.constant_parts.items()
         if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], constant)) for i, constant in constants):
             return None
@@ -108,7 +108,7 @@ def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame |
                 return None
             value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(after)).cast(pa.string())
             texts[name] = pc.if_else(pc.equal(value, "null"), None, value)
-        return pl.DataFrame([values(texts[name], name, kind) for name, kind in lines_format.columns])
+        return pl.DataFrame([parse_values(texts[name], name, kind) for name, kind in lines_format.columns])
     except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
         return None
 
@@ -116,7 +116,7 @@ def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame |
 def _by_arrow(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
     """Parses lines with Arrow.
 
-    No field is nested. So a line that begins with { and ends with } is one object, or Arrow refuses it.
+    No field is nested. So a line that begins with { and ends with } is one object, or Arrow refuses the line.
     """
     import polars as pl
     import pyarrow as pa
@@ -140,14 +140,14 @@ def _by_arrow(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
     series = []
     for name, kind in lines_format.columns:
         column = table.column(name)
-        series.append(values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
+        series.append(parse_values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
         if kind == "double" and not series[-1].is_finite().all():
             raise NotNative(f"a value of {name} is not a plain {kind}")
     return pl.DataFrame(series)
 
 
 def _type(kind: str) -> pa.DataType:
-    """The Arrow type as which a value is read: that of the column, or string if it is converted afterwards."""
+    """The Arrow type with which Arrow reads a column: string if `parse_values` converts the texts afterwards."""
     import pyarrow as pa
 
     from helios.native.writer import arrow_type

@@ -1,4 +1,4 @@
-"""The metrics of a column in Iceberg's metadata of a data file: counts, and bounds in single-value serialization."""
+"""The metrics of columns in Iceberg's metadata of a data file: counts, and bounds in single-value serialization."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ColumnMetrics:
     """The metrics of one column of one file, collected while its row groups are written.
 
     Attributes:
-        values: The number of its values, including nulls.
-        nans: The number of its NaNs, for floating-point numbers.
-        size: Its bytes in the file.
-        low: Its smallest value; None without values.
-        high: Its largest value; None without values.
+        values: The number of values, including nulls.
+        nans: The number of NaNs, for floating-point numbers.
+        size: The bytes of the column in the file.
+        low: The smallest value; None without values.
+        high: The largest value; None without values.
     """
 
     column: Column
@@ -81,7 +81,7 @@ class ColumnMetrics:
 
 
 def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
-    """The bounds of numbers; -0.0 counts as less than 0.0."""
+    """The bounds with the right sign of a zero; -0.0 counts as less than 0.0."""
     import numpy as np
 
     numbers = values.drop_null().to_numpy(zero_copy_only=False)
@@ -94,12 +94,12 @@ def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
 
 
 def _below(a: float, b: float) -> bool:
-    """True if a number is less than another one; -0.0 counts as less than 0.0."""
+    """True if `a` is less than `b`; -0.0 counts as less than 0.0."""
     return a < b or (a == b == 0.0 and math.copysign(1, a) < math.copysign(1, b))
 
 
 def _decimal(value: Any) -> bytes:
-    """The unscaled value, big-endian, in as few bytes as possible."""
+    """The unscaled value of a decimal, big-endian, in as few bytes as possible."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     number = -number if sign else number

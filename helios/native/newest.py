@@ -1,4 +1,4 @@
-"""The newest row of each key of a batch, and the bounds by which the target's files are pruned."""
+"""The newest row of each key of a batch, and the bounds of the keys, by which the target's files are pruned."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 FILE, ROW = "__helios_file", "__helios_row"
-"""The columns with a row's position in the source: the index of its file in the batch, and its number in the file."""
+"""The columns with a row's position in the source: the index of the file in the batch, the row's index in the file."""
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.DataFrame:
-    """Keeps the newest row of each key: the one with the largest order, or of equal orders the later source position.
+    """Keeps the newest row of each key: the row with the largest order, and of equal orders the last row in the source.
 
     Args:
         rows: The rows of a batch, with `FILE` and `ROW`.
-        order: The column that orders rows; None if each key may occur only once.
+        order: The column that orders the rows of a key; None if each key may occur only once.
 
     Raises:
         NotNative: A key is null, or occurs twice without an order; Spark's error names the rows.

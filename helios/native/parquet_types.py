@@ -1,7 +1,7 @@
-"""Decides which parquet types Iceberg's readers in Spark read correctly as a type of a table.
+"""For each type of a table's column, the parquet types that Iceberg's readers in Spark read correctly.
 
-Iceberg's readers go by the types of the table: they ignore the types of a file, or fail with a Java error. One reader
-reads batches of flat columns, with separate code for dictionaries. Another reads single rows. The rules are those of
+Iceberg's readers go by the table's types: they ignore other types in a file, or fail with a Java error. One reader
+reads batches of flat columns, with separate code for dictionaries. Another reader reads single rows. The rules are for
 Iceberg 1.12; tests/streaming/test_foreign_files.py reads such files.
 """
 
@@ -40,8 +40,8 @@ _READABLE: tuple[tuple[str, str, str, Set[str]], ...] = (
     ("uuid", "FIXED_LEN_BYTE_ARRAY", "|UUID", ALL),
     (r"fixed\[\d+\]", "FIXED_LEN_BYTE_ARRAY", "", ALL),
 )
-"""Patterns of a table's types, the physical type of the file's column, a pattern of annotations, and the readers that
-read such a column correctly."""
+"""Rules: a pattern of the table's type, the file's physical type, a pattern of the file's annotation (logical type),
+and the readers that read such a column correctly."""
 
 ONLY_NULLS = "UNKNOWN"
 """The annotation of a column that has only nulls."""
@@ -55,7 +55,7 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
     Args:
         kind: The type of the table's column, as Iceberg writes it.
         physical: The physical type of the file's column.
-        annotation: Its logical type as parquet writes it; empty for none.
+        annotation: The logical type of the file's column, as parquet writes it; empty for none.
 
     Examples:
         >>> sorted(readers("int", "INT32", "INTEGER(8,false)"))
@@ -85,17 +85,17 @@ _ICEBERG = {
     "boolean": "boolean", "int": "int", "bigint": "long", "float": "float", "double": "double", "date": "date",
     "timestamp": "timestamptz", "timestamp_ntz": "timestamp",
 }  # fmt: skip
-"""The Iceberg type of each Spark type that corresponds to exactly one."""
+"""The Iceberg type of each Spark type, where there is exactly one."""
 _UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NANOS"}
 
 
 def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, path: str) -> None:
-    """Refuses a flat column of a file that the engine, like Spark's vectorized reader, would misread.
+    """Refuses a flat column that the engine and Spark's vectorized reader would both misread.
 
     Args:
         stored: The column's name in the file.
-        name: Its name in the table.
-        kind: Its Spark type in the table.
+        name: The column's name in the table.
+        kind: The column's Spark type in the table.
     """
     table_type = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
     index = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)

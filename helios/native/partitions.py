@@ -30,7 +30,7 @@ PARTITION_TYPES = {
     "truncate": ("int", "bigint", "string", "binary"),
     "bucket": ("int", "bigint", "string", "binary", "decimal", *TEMPORAL_TYPES),
 }
-"""The types of columns that the engine partitions by each transform."""
+"""For each transform, the types of columns to which the engine applies the transform."""
 
 Values = tuple[Any, ...]
 
@@ -38,7 +38,7 @@ Values = tuple[Any, ...]
 def grouped_by_partition(
     frame: pl.DataFrame, fields: Sequence[Partition]
 ) -> tuple[pl.DataFrame, list[tuple[Values, int, int]]]:
-    """Groups rows by partition, and keeps the order of the rows of each partition.
+    """Groups rows by partition. The rows of a partition keep their order.
 
     Returns:
         The grouped rows, and for each partition its values, the index of its first row, and its number of rows.
@@ -70,7 +70,7 @@ def _key(frame: pl.DataFrame, field: Partition) -> pl.Series:
 
 
 def parse_transform(transform: str) -> tuple[str, int]:
-    """The name and the width of a transform in Iceberg's notation; 0 if it has no width.
+    """The name and the width of a transform in Iceberg's notation; the width is 0 for a transform without one.
 
     Examples:
         >>> parse_transform("bucket[16]"), parse_transform("day")
@@ -82,8 +82,8 @@ def parse_transform(transform: str) -> tuple[str, int]:
 
 def _check_years(values: pl.Series, kind: str) -> None:
     days = values.to_physical() if kind == "date" else values.to_physical() // DAY
-    least, most = days.min(), days.max()
-    if least is not None and (least < FIRST_DAY or most > LAST_DAY):  # type: ignore[operator]
+    first, last = days.min(), days.max()
+    if first is not None and (first < FIRST_DAY or last > LAST_DAY):  # type: ignore[operator]
         raise NotNative("a time of a partition is outside of the years 1 to 9999")
 
 
@@ -149,13 +149,13 @@ TRANSFORMS: dict[str, Callable[[pl.Series, str, int], pl.Series]] = {
 
 
 def as_json(value: Any, field: Partition) -> Any:
-    """A partition value in Iceberg's JSON single-value form."""
+    """A partition value in Iceberg's JSON single-value serialization."""
     if value is not None and _is_day(field):
         return _date(value).isoformat()
     return value.hex().upper() if isinstance(value, bytes) else value
 
 
-def folder(value: Any, field: Partition) -> str:
+def folder_name(value: Any, field: Partition) -> str:
     """The folder of a partition value, as Iceberg names it."""
     return f"{quote_plus(field.name)}={quote_plus(_text(value, field))}"
 

@@ -1,4 +1,4 @@
-"""Parses plain texts. A text is plain if Spark's readers certainly read the same value from it."""
+"""Parses plain texts. A text is plain if this module and Spark's readers certainly read the same value from it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ PLAIN: Mapping[str, str] = {
     "timestamp": f"{TIME}{ZONE}?",
     "timestamp_ntz": TIME,
 }
-"""The patterns of plain texts, by type. `pattern` makes those of decimals. For strings, every text is plain."""
+"""The patterns of plain texts, by type. For decimals, see `pattern`. For strings, every text is plain."""
 DAY_BYTES = frozenset({10})
 TIME_BYTES = frozenset({19, *range(21, 27)})
-"""The lengths of plain times without a zone: of whole seconds, and with one to six digits of a fraction."""
+"""The lengths of plain times without a zone: whole seconds, or one to six digits of a fraction."""
 ZONED_BYTES = 25
-"""The length of a time of whole seconds with a zone such as +01:00, and of one without a zone that has five digits of a
-fraction."""
+"""The length of two forms of times: whole seconds with a zone such as +01:00, and five fraction digits without zone."""
 
 
 def takes(kind: str) -> bool:
-    """True if this module parses texts of a type.
+    """True if this module parses texts of a Spark type.
 
     Examples:
         >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
@@ -45,7 +44,7 @@ def takes(kind: str) -> bool:
 
 
 def pattern(kind: str) -> str:
-    """The pattern of plain texts of a type. For a decimal, it matches texts whose digits all fit.
+    """The pattern of plain texts of a type. The pattern of a decimal matches texts whose digits all fit.
 
     Examples:
         >>> pattern("decimal(9,2)"), pattern("decimal(4,0)"), pattern("boolean")
@@ -58,8 +57,8 @@ def pattern(kind: str) -> str:
     return f"-?{before}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
 
 
-def fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
-    """Splits lines at the separators into texts, one column for each field of a line.
+def split_fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
+    """Splits each line at the separators into fields, and returns the fields as columns of texts.
 
     Args:
         lines: The lines, in UTF-8 without a carriage return.
@@ -67,7 +66,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
         null: The text that stands for null; None if no text does.
 
     Raises:
-        pyarrow.ArrowInvalid: A line has another number of texts.
+        pyarrow.ArrowInvalid: A line does not have `columns` fields.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -89,7 +88,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
     return list(table.columns)
 
 
-def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
+def parse_values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     """Parses the texts of a column into values of a Spark type for which `takes` is true. Null stays null.
 
     Raises:
@@ -128,7 +127,7 @@ def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Parses whole numbers. Texts that equal the formatted numbers are plain; for others, the pattern decides."""
+    """Parses whole numbers. Texts that equal the formatted numbers are plain. For other texts, the pattern decides."""
     import polars as pl
     import pyarrow.compute as pc
 
@@ -143,7 +142,8 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     """Parses dates and times with Arrow. Times without a zone are in UTC, as in the session.
 
-    Arrow also accepts other forms. If all texts end with Z, or none has a zone, their lengths show the form.
+    Arrow also accepts texts that are not plain. If all texts end with Z, or none has a zone, their lengths show which
+    are plain; otherwise the pattern decides.
     """
     import polars as pl
     import pyarrow as pa
@@ -164,7 +164,7 @@ def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _zoned(texts: pl.Series) -> pa.Array:
-    """Appends Z to the texts of times that have no zone."""
+    """Appends Z to the texts that have no zone."""
     import polars as pl
 
     with_zone = texts.str.contains(f"{ZONE}$")

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 
 class NotNative(Exception):
-    """Spark must run a batch instead of the engine. The message is the reason, worded to follow "because"."""
+    """Spark must run a batch instead of the engine. The message is the reason, as it follows "because"."""
 
 
 class Misread(NotNative):
-    """A file's types contradict those of the table, so that Spark would misread the file. The message names both."""
+    """A file's types contradict the table's types, so that Spark would misread the file. The message names both."""
 
 
 def decimal_digits(kind: str) -> tuple[int, int]:
@@ -46,11 +46,11 @@ def refuse_wildcard(name: str) -> None:
 
 @dataclass(frozen=True)
 class Term:
-    """An expression with the types from Spark's analyzer. The engine adds no casts of its own.
+    """An expression with the types and casts of Spark's analyzer. The engine adds no casts.
 
     Attributes:
         op: The operator, a key of `helios.native.engine.OPS`.
-        kind: The Spark type of its value.
+        kind: The Spark type of the value.
         text: The name of a column, or the value of a literal as text; None for a null and for other operators.
     """
 
@@ -80,8 +80,8 @@ class Filter:
 class Expectation:
     """Keeps the rows for which a condition is true, and counts the others.
 
-    `refusal` is the reason why Spark must write a batch that has a failing row; it is empty if failing rows are only
-    left out and counted.
+    `refusal` is the reason why Spark must write a batch with a failing row. An empty reason means that failing rows are
+    only dropped and counted.
     """
 
     condition: Term
@@ -103,7 +103,7 @@ class Program:
     """Steps over the rows of files, which may belong to a table.
 
     Attributes:
-        read: The columns that the steps use, by the names before the first step, with their Spark types.
+        read: The columns of the files that the steps use, with their Spark types.
         columns: The columns after the steps, with their Spark types.
 
     Examples:
@@ -127,7 +127,7 @@ class Program:
         return cls(read, tuple(map(_of_json, fields["steps"])), columns)
 
     def stages(self) -> list[tuple[Operation, ...]]:
-        """Splits the steps into groups that are computed one after the other. Each expectation is a group of its own.
+        """Splits the steps into groups that run one after the other. Each expectation is a group by itself.
 
         The first group, which may be empty, has the steps before all expectations.
 

@@ -1,4 +1,4 @@
-"""Reads data files as frames: finds the columns of a program by their field ids, and applies its steps."""
+"""Reads data files as frames: finds the columns that a program reads, and applies the program's steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helios.native import lines
-from helios.native.deletes import deleted
-from helios.native.engine import FAILS, applied, polars_type
+from helios.native.deletes import read_deleted_positions
+from helios.native.engine import FAILS, apply_steps, polars_type
 from helios.native.newest import ROW
 from helios.native.parquet_types import refuse_misread
 from helios.native.program import Expectation, NotNative, decimal_digits, refuse_wildcard
-from helios.native.storage import is_local, opened
+from helios.native.storage import is_local, open_file
 from helios.native.work import InputFile, Work
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-VALUES = 1 << 24
-"""A file with more values than this is read in parts that have a quarter of this number."""
+MAX_VALUES = 1 << 24
+"""A file with more values is read in parts, each with a quarter of this number of values."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """The promotions of column types, besides decimals of greater precision."""
-SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
-"""Spark's keys in a parquet footer: its version, and the mark of times in the legacy calendar (before version 3.0)."""
+SPARK_KEY, LEGACY_PREFIX = b"org.apache.spark.version", b"org.apache.spark.legacy"
+"""Keys in the parquet footer of a file from Spark: Spark's version, and marks of times in the calendar of Spark 2."""
 NO_STORE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -36,10 +36,10 @@ class StoredColumn:
     """A column of a program, as one file stores it.
 
     Attributes:
-        name: Its name in the program.
-        kind: Its Spark type in the program.
-        stored: Its name in the file; None if the file lacks the column, which is then null.
-        stored_kind: Its Spark type in the file.
+        name: The name in the program.
+        kind: The Spark type in the program.
+        stored: The name in the file; None if the file lacks the column, which is then null.
+        stored_kind: The Spark type in the file.
     """
 
     name: str
@@ -59,7 +59,7 @@ class StoredColumn:
 
 @dataclass
 class Dropped:
-    """Counts the rows that expectations have left out."""
+    """The number of rows that expectations have dropped."""
 
     rows: int = 0
 
@@ -72,19 +72,19 @@ def frames(
     numbered: bool = False,
     dropped: Dropped | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Reads a file, and yields its rows after the steps, some at a time.
+    """Reads a file, and yields the rows after the steps, some rows at a time.
 
     Args:
         store: PyIceberg's properties of the object store that has the file.
         numbered: Whether to add the column `ROW` with the number of each row in the file.
-        dropped: Counts the rows that expectations leave out.
+        dropped: Is increased by the number of rows that expectations drop.
 
     Raises:
         NotNative: The file does not have the program's columns, a line is not plain, Spark may fail on a row, or Spark
-            must write a batch with a row that fails an expectation.
+            must write the batch because a row fails an expectation.
     """
     counted = dropped if dropped is not None else Dropped()
-    deleted_positions = list(deleted(file, store)) if file.deletes else []
+    deleted_positions = list(read_deleted_positions(file, store)) if file.deletes else []
     read_parquet = _read_local if is_local(file.path) else _read_from_store
     read = _read_lines if work.texts else read_parquet
     _first, *later = work.program.stages()
@@ -93,7 +93,7 @@ def frames(
         rows = _checked(part)
         for stage in later:
             before = len(rows)
-            rows = _checked(applied(stage, rows.lazy(), kept).collect())
+            rows = _checked(apply_steps(stage, rows.lazy(), kept).collect())
             if isinstance(stage[0], Expectation) and len(rows) < before:
                 if stage[0].refusal:
                     raise NotNative(stage[0].refusal)
@@ -109,8 +109,8 @@ def _checked(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part_rows(work: Work) -> int:
-    """The number of rows in a part of a file: so many that they have a quarter of `VALUES` values, and not too few."""
-    return max(1 << 14, VALUES // (4 * max(1, len(work.program.read))))
+    """The number of rows in a part of a file: rows with a quarter of `MAX_VALUES` values, but at least 16,384 rows."""
+    return max(1 << 14, MAX_VALUES // (4 * max(1, len(work.program.read))))
 
 
 def _computed(
@@ -118,7 +118,7 @@ def _computed(
 ) -> pl.LazyFrame:
     """Removes deleted rows, and applies the first stage (the steps before any expectation).
 
-    `rows` must have the column `ROW` if there are deleted rows, if the result is to have it (`numbered`), or if the
+    `rows` must have the column `ROW` if there are deleted rows, if the result needs `ROW` (`numbered`), or if the
     program reads no column of the file.
     """
     import polars as pl
@@ -128,23 +128,23 @@ def _computed(
     read = [column.expression() for column in columns]
     # If the program reads no column of the file, ROW keeps the number of rows.
     numbers = [pl.col(ROW)] if numbered or all(column.stored is None for column in columns) else []
-    return applied(work.program.stages()[0], rows.select(*read, *numbers), [ROW] if numbered else [])
+    return apply_steps(work.program.stages()[0], rows.select(*read, *numbers), [ROW] if numbered else [])
 
 
-def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[StoredColumn], int]:
-    """Scans a local file. Returns all its rows (also deleted ones), the program's columns in it, and its row count.
+def scan(file: InputFile, work: Work, row_numbers: str | None) -> tuple[pl.LazyFrame, list[StoredColumn], int]:
+    """Scans a local file. Returns all rows (also deleted ones), the program's columns in the file, and the row count.
 
     Args:
-        numbers: The name of a column of row numbers to add; None for none. If the program reads no column of the
-            file, `ROW` is added anyway.
+        row_numbers: The name of a column of row numbers to add; None for no such column. If the program reads no column
+            of the file, `ROW` is added in any case.
     """
     import polars as pl
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
         columns, count = stored_columns(parquet, file, work), int(parquet.metadata.num_rows)
-    if numbers is None and all(column.stored is None for column in columns):
-        numbers = ROW
+    if row_numbers is None and all(column.stored is None for column in columns):
+        row_numbers = ROW
     rows = pl.scan_parquet(
         file.path,
         parallel="none",
@@ -152,7 +152,7 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
         glob=False,
         hive_partitioning=False,
         low_memory=False,
-        row_index_name=numbers,
+        row_index_name=row_numbers,
     )
     schema = rows.collect_schema()
     return (
@@ -163,7 +163,7 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
 
 
 def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr:
-    """Casts a stored column to its parquet type, since Polars prefers the Arrow schema of a footer that has one.
+    """Casts a stored column to its parquet type, since Polars uses the type of the Arrow schema in the footer, if any.
 
     Raises:
         NotNative: The Arrow schema has a type whose values may differ.
@@ -174,16 +174,16 @@ def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr
     if kind == polars_type(column.stored_kind):
         return stored
     if isinstance(kind, (pl.Categorical, pl.Enum)) and column.stored_kind == "string":
-        return stored.cast(pl.String)  # categories are compared by an order of their own
+        return stored.cast(pl.String)  # Polars compares categories by their own order
     if isinstance(kind, pl.Datetime) and (kind.time_unit, column.stored_kind) == ("us", "timestamp") and kind.time_zone:
-        return stored.dt.convert_time_zone("UTC")  # years and months depend on the zone
+        return stored.dt.convert_time_zone("UTC")  # years and months depend on the time zone
     raise NotNative(f"the Arrow schema of a file has the column {column.stored} as {kind}, not {column.stored_kind}")
 
 
 def _read_local(
     file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
-    rows, columns, count = scanned(file, work, ROW if deleted_positions or numbered else None)
+    rows, columns, count = scan(file, work, ROW if deleted_positions or numbered else None)
     yield from collected(_computed(rows, columns, deleted_positions, work, numbered), count, work)
 
 
@@ -202,8 +202,8 @@ def _read_lines(
 
 
 def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:
-    """Collects the rows of a file: in parts for a large file, otherwise at once."""
-    if count * len(work.program.read) <= VALUES:
+    """Yields the rows of a file: in parts for a large file, otherwise at once."""
+    if count * len(work.program.read) <= MAX_VALUES:
         yield rows.collect()
     else:
         yield from rows.collect_batches(chunk_size=_part_rows(work), maintain_order=True)
@@ -216,7 +216,7 @@ def _read_from_store(
     import polars as pl
     import pyarrow.parquet as pq
 
-    with opened(file.path, store) as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
+    with open_file(file.path, store) as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
         columns = stored_columns(parquet, file, work)
         start = 0
         for row_group in range(parquet.num_row_groups):
@@ -236,7 +236,7 @@ def _parts(
     if not stored:
         yield pl.DataFrame({ROW: pl.Series([0], dtype=pl.UInt32).new_from_index(0, _count(parquet, row_group))})
         return
-    # Arrow also takes a name as a path into nested columns, so a batch may have more columns.
+    # Arrow takes a name also as a path into nested columns, so a batch may have further columns.
     for batch in parquet.iter_batches(size, [row_group], list(stored), use_threads=False):
         yield pl.DataFrame({name: _as_stored(batch.column(name), kind) for name, kind in stored.items()})
 
@@ -247,7 +247,7 @@ def _count(parquet: pq.ParquetFile, row_group: int) -> int:
 
 
 def _as_stored(values: pa.Array, kind: str) -> pl.Series:
-    """Converts a column to its parquet type, since the file's Arrow schema may have another type."""
+    """Converts a column to its parquet type, since Arrow uses the type of the Arrow schema in the footer, if any."""
     import polars as pl
     import pyarrow as pa
 
@@ -266,7 +266,7 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
     """Finds the program's columns in a file: by field ids, or by names if the file belongs to no table.
 
     Raises:
-        NotNative: A column is missing or of another type, or the file has another number of rows.
+        NotNative: A column is missing or of another type, or the number of rows is not that of the metadata.
     """
     flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
     if file.group is not None:
@@ -299,13 +299,13 @@ def _columns_by_name(
 ) -> list[StoredColumn]:
     """Finds the program's columns in a file that belongs to no table.
 
-    `names` has the stored name and type of each column, as Spark has read them from the footer before.
+    `names` has the name and type of each column in the file, as Spark read them from the footer earlier.
 
     Raises:
-        NotNative: The footer now has another type, or marks times in Spark's legacy calendar.
+        NotNative: A type in the footer has changed, or the footer marks times in Spark's legacy calendar.
     """
     footer = parquet.metadata.metadata or {}
-    if footer.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in footer):
+    if footer.get(SPARK_KEY, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY_PREFIX) for key in footer):
         raise NotNative("a file was written in Spark's legacy calendar")
     columns = []
     for name, kind in work.program.read:
@@ -323,7 +323,7 @@ def _columns_by_name(
 
 def _stored_kind(column: Any, name: str, kind: str) -> str:
     """Returns the Spark type of a file's column. Refuses a type that cannot be widened to `kind`."""
-    stored_kind = kind_of(column) if column is not None else None
+    stored_kind = spark_type(column) if column is not None else None
     if stored_kind is None or not widens(stored_kind, kind):
         raise NotNative(f"a file has the column {name} in another form than {kind}")
     return stored_kind
@@ -344,7 +344,7 @@ def widens(stored_kind: str, kind: str) -> bool:
     return scale == new_scale and precision < new_precision
 
 
-def kind_of(column: Any) -> str | None:
+def spark_type(column: Any) -> str | None:
     """The Spark type of a flat parquet column, as Iceberg stores it; None for any other column."""
     if column.max_repetition_level or column.max_definition_level > 1:
         return None

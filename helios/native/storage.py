@@ -19,8 +19,8 @@ def is_local(path: str) -> bool:
     return path.startswith("/")
 
 
-def opened(path: str, store: Mapping[str, str]) -> Any:
-    """Opens a file that can be read at any offset. From a store, only the requested parts are fetched.
+def open_file(path: str, store: Mapping[str, str]) -> Any:
+    """Opens a file for reads at any offset. From a store, only the requested parts are fetched.
 
     Args:
         path: A path of the local disk, or a URI.
@@ -31,8 +31,8 @@ def opened(path: str, store: Mapping[str, str]) -> Any:
     return pa.OSFile(path, "rb") if is_local(path) else _client(path, store).new_input(path).open()
 
 
-def created(path: str, store: Mapping[str, str]) -> Any:
-    """Opens a new file for writing. A file on a store exists once it is closed."""
+def create_file(path: str, store: Mapping[str, str]) -> Any:
+    """Creates a file, and opens it for writing. On a store, the file appears when it is closed."""
     import pyarrow as pa
 
     if not is_local(path):
@@ -42,7 +42,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
 
 
 def delete(path: str, store: Mapping[str, str]) -> None:
-    """Deletes a file that no table has, if it exists. Ignores errors of a store: not every writer may delete."""
+    """Deletes a file of no table, if the file exists. Ignores errors of a store: not every writer may delete."""
     if is_local(path):
         if os.path.exists(path):
             os.unlink(path)
@@ -54,8 +54,8 @@ def delete(path: str, store: Mapping[str, str]) -> None:
             raise
 
 
-def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Lists all files below a folder of a store: the name of each file, and a function that deletes it."""
+def list_files(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The files below a folder of a store: the name of each file, and a function that deletes the file."""
     from pyarrow.fs import FileSelector
 
     client, uri = _client(folder, store), urlsplit(folder)
@@ -70,11 +70,11 @@ def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callabl
             yield entry.base_name, partial(files.delete_file, entry.path)
 
 
-def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
-    """Deletes the files below a folder of a store whose names begin with `name`. Ignores errors of the store."""
+def delete_by_prefix(folder: str, prefix: str, store: Mapping[str, str]) -> None:
+    """Deletes the files whose names begin with `prefix`, below a folder of a store. Ignores errors of the store."""
     try:
-        for file_name, delete_file in listed(folder, store):
-            if file_name.startswith(name):
+        for file_name, delete_file in list_files(folder, store):
+            if file_name.startswith(prefix):
                 delete_file()
     except Exception as error:
         if not is_storage_error(error):
@@ -82,7 +82,7 @@ def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
 
 
 def is_storage_error(error: BaseException) -> bool:
-    """True if an error comes from a disk or from a store's client, which may have its own exception classes."""
+    """True for errors of a disk or of a store's client. Clients may have their own exception classes."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
 
 
@@ -92,10 +92,10 @@ def _client(path: str, store: Mapping[str, str]) -> Any:
 
 @lru_cache(maxsize=8)
 def _client_of(scheme: str, store: tuple[tuple[str, str], ...]) -> Any:
-    """The client of a store. It is cached with its connections for later tasks of the same Python worker."""
+    """The client of a store. The cache keeps its connections for later tasks of the same Python worker."""
     from pyiceberg.io import load_file_io
 
     try:
         return load_file_io(dict(store), f"{scheme}://")
     except ValueError as error:  # PyIceberg only warns of the import that failed
-        raise NotNative(f"an executor has no client of {scheme} ({error})") from error
+        raise NotNative(f"an executor has no client for {scheme} ({error})") from error

@@ -1,4 +1,4 @@
-"""Runs one task: the engine processes a share of the batch, and reports the result as JSON."""
+"""Runs one task: the engine processes one share of the batch, and reports the result as JSON."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ NO_STORES: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # With this value, Polars's allocator keeps freed memory. By default it returns the memory to the system after half
-    # a second, and requesting it again takes a sixth of a task's time. The memory is returned when the worker ends:
-    # Spark ends workers that are idle for a minute.
+    # With this value, Polars's allocator keeps freed memory. By default, the system gets freed memory after half a
+    # second, and to request memory again takes a sixth of a task's time. The memory is free when the worker ends: Spark
+    # ends workers that are idle for a minute.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """The environment variables that Polars reads when it is first imported."""
 
 
 def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORES) -> str:
-    """Does a share of the work. If it fails, its files are deleted.
+    """Does a share of the work. If the task fails, the files that it wrote are deleted.
 
     Args:
         kind: The kind of task: a key of `TASKS`.
-        work: The common part of all tasks, as JSON.
-        name: A name that no other attempt at the share has.
+        work: The input that all tasks have in common, as JSON.
+        name: A name for new files, which no other attempt at any share uses.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
     Returns:
-        The task's report as JSON. If the task cannot do its share, the report has only `refused`, the reason why Spark
-        must do the work, or only `misread`, the reason why Spark would read a file's values wrongly, too.
+        The task's report as JSON. If the task cannot do its share, the report has only one field: `refused`, the reason
+        why Spark must do the work, or `misread`, the reason why Spark would misread a file, too.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -60,8 +60,8 @@ def _forget_archives() -> None:
     """Drops Python's cached importers of zip archives.
 
     Before each task Spark's worker calls `importlib.invalidate_caches`, and each cached importer reads its archive's
-    directory again. Pyspark's archive has an importer for each package, which takes a tenth of a second in all. Python
-    makes an importer again when it looks for a module.
+    directory again. Pyspark's archive has an importer for each package; all together take a tenth of a second. Python
+    makes new importers when it looks for a module.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -100,7 +100,7 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
 }
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""Python's exceptions that an unexpected value may raise in the engine. Spark then writes the batch."""
+"""Python's exceptions that an unexpected value may cause in the engine. Spark then writes the batch."""
 
 
 def _refusal(error: BaseException) -> str | None:

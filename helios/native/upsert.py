@@ -1,4 +1,4 @@
-"""The tasks of an upsert, in three steps: `reduce`, `match` and `store`.
+"""The tasks of an upsert: first `reduce`, then `match`, then `store`.
 
 `reduce` writes the newest row of each key to a file beside the target's files. `match` finds the target's rows with
 these keys, and writes files of pairs of old and new rows. `store` writes the new data files. The file of the newest
@@ -38,11 +38,11 @@ def lineage(metrics: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Upsert:
-    """The common part of the tasks of an upsert.
+    """The input that all tasks of an upsert have in common.
 
     Attributes:
-        work: The rows that the tasks read: those of the source, or the keys, orders and row ids of the target.
-        order: The column that orders rows; None if each key may occur only once.
+        work: What the tasks read: the rows of the source, or the keys, orders and row ids of the target.
+        order: The column that orders the rows of a key; None if each key may occur only once.
         rows_path: The path of the file of the newest rows.
     """
 
@@ -61,16 +61,16 @@ class Upsert:
 
 
 def reduce(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
-    """Writes the newest rows of a batch.
+    """Writes the newest row of each key of a batch.
 
     Args:
-        share: All files of the batch, those of later rows last.
+        share: All files of the batch, the files of later rows last.
         name: A name that no other attempt has.
-        stores: The store of the source, and that of the target, which is the local disk.
+        stores: The properties of the source's store and of the target's, which is the local disk.
 
     Returns:
-        `rows`, the number of the newest rows; `bounds`, those of their keys; and `dropped`, the number of rows that
-        expectations left out.
+        `rows`, the number of written rows; `bounds`, the bounds of their keys; and `dropped`, the number of rows that
+        expectations dropped.
     """
     import polars as pl
 
@@ -104,17 +104,16 @@ class Vector:
 
 
 def match(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
-    """Finds the rows of a target whose key is in the batch.
+    """Finds the target's rows whose keys are in the batch.
 
     Args:
-        share: Data files of the target, each with its first row id, or None.
+        share: Data files of the target, each with the id of its first row, or None before format v3.
         name: A name that no other attempt at a share has.
         stores: As for `reduce`.
 
     Returns:
-        `vectors`, the deletion vectors of files with replaced rows; and `pairs`, the path of a file that lists the
-        batch's rows whose key the target has: the row's index, the old row's id, and whether the old row is replaced.
-        `pairs` is None if there are no such rows.
+        `vectors`, the deletion vectors of files with replaced rows; and `pairs`, the path of a file of pairs; None for
+        no pairs. A pair has the index of the new row, the id of the old row, and whether the old row is replaced.
     """
     import polars as pl
 
@@ -144,13 +143,13 @@ def _order(upsert: Upsert) -> tuple[str, ...]:
 def _match_file(
     file: InputFile, first_row_id: int | None, batch: pl.DataFrame, upsert: Upsert
 ) -> tuple[Vector | None, pl.DataFrame]:
-    """Finds the pairs of a data file, and its new deletion vector; None if none of its rows is replaced."""
+    """Finds the pairs of a data file, and the file's new deletion vector; None if no row of the file is replaced."""
     import polars as pl
     from pyroaring import BitMap64
 
-    from helios.native.deletes import deleted, vector_bytes
+    from helios.native.deletes import read_deleted_positions, vector_bytes
 
-    deleted_positions = deleted(file, {})
+    deleted_positions = read_deleted_positions(file, {})
     matches = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _read_keys(file, upsert.work)])
     deleted_matches = deleted_positions & BitMap64(matches.get_column(POSITION).to_list())
     matches = matches.filter(~pl.col(POSITION).is_in(list(deleted_matches))) if deleted_matches else matches
@@ -171,18 +170,18 @@ def _match_file(
 
 
 def _read_keys(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
-    """Reads the keys, orders and row ids of a data file with the positions of the rows, some rows at a time."""
-    from helios.native.reader import collected, scanned
+    """Reads the keys, orders, row ids and positions of the rows of a data file, some rows at a time."""
+    from helios.native.reader import collected, scan
 
-    rows, columns, count = scanned(file, work, POSITION)
+    rows, columns, count = scan(file, work, POSITION)
     return collected(rows.select(*(column.expression() for column in columns), POSITION), count, work)
 
 
 def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
-    """Writes rows of the batch into files of the target, except rows that are older than the target's.
+    """Writes the batch's newest rows into files of the target, without rows that are older than the target's row.
 
     Args:
-        share: The index of the first row, the number of rows, and the files of all pairs.
+        share: Ranges of the newest rows: the index of the first row, the number of rows, and all files of pairs.
         name: A name that no other attempt at a share has.
         stores: As for `reduce`.
 
@@ -207,7 +206,7 @@ def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskRepo
 
 
 def _rows_to_add(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows to add to the table, each with the id of the row that it replaces."""
+    """The rows to add to the table, each with the id of the replaced row."""
     import polars as pl
 
     changed = pl.lit(None, pl.Int64).alias(CHANGED)

@@ -1,4 +1,4 @@
-"""The input and the output of a task, as plain values that are sent as JSON."""
+"""The input and the report of a task, as plain values that are sent as JSON."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class InputFile:
     """A data file that a task reads.
 
     Attributes:
-        path: Its path on the local disk, or its URI on a store.
-        size: Its size in bytes.
-        rows: The number of its rows according to the table's metadata; None for a file that belongs to no table.
-        location: Its location as position deletes name it.
+        path: The path on the local disk, or the URI on a store.
+        size: The number of bytes that the task reads: the file, or a part of a csv or JSON file.
+        rows: The number of rows according to the table's metadata; None for a file that belongs to no table.
+        location: The location by which position deletes name the file.
         deletes: The path, offset and length of each deletion vector or delete file; a delete file has no offset.
-        group: The index of its group in `Work.groups`; None for a file of a table.
-        begin: The offset at which the task's part of a csv or JSON file begins.
-        whole: The size of the whole file if `size` is that of a part; otherwise 0.
+        group: The index of the file's group in `Work.groups`; None for a file of a table.
+        begin: The offset at which the part begins.
+        file_size: The size of the file if the task reads a part; otherwise 0.
     """
 
     path: str
@@ -40,7 +40,7 @@ class InputFile:
     deletes: tuple[tuple[str, int | None, int], ...] = ()
     group: int | None = None
     begin: int = 0
-    whole: int = 0
+    file_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Text:
 
     Attributes:
         format: "csv" or "json".
-        columns: The columns of the files with their Spark types; for a csv, in order.
+        columns: The columns of the files with their Spark types; for a csv, in the order of the fields.
         header: The fields of the first line of a csv; empty without a header.
     """
 
@@ -69,8 +69,8 @@ class Column:
     """A column of the table that is written.
 
     Attributes:
-        id: Its field id.
-        kind: Its Spark type.
+        id: The field id.
+        kind: The Spark type.
         required: Whether a null is refused.
         metrics: The metrics mode in the table's configuration: none, counts, truncate(n) or full.
     """
@@ -87,9 +87,9 @@ class Partition:
     """A field of the partition spec.
 
     Attributes:
-        source: Its source column.
-        kind: The Spark type of that column.
-        transform: Its transform in Iceberg's notation, such as `bucket[16]`.
+        source: The source column.
+        kind: The Spark type of the source column.
+        transform: The transform in Iceberg's notation, such as `bucket[16]`.
     """
 
     name: str
@@ -112,17 +112,17 @@ class Target:
     """The table that is written.
 
     Attributes:
-        folder: The folder of its data files.
-        spec: The id of its partition spec.
-        columns: Its columns, in order.
-        partition: The fields of the spec, in order.
-        codec: The compression, as Arrow names it.
+        folder: The folder of the data files.
+        spec: The id of the partition spec.
+        columns: The columns, in order.
+        partition: The fields of the partition spec, in order.
+        codec: Arrow's name of the compression codec.
         level: The compression level; None for the codec's default.
-        file_size: The bytes at which a file ends and the next one begins.
+        file_size: The number of bytes after which a task ends a file and begins the next.
         group_size: The bytes in memory of a row group.
-        sort: The columns of its sort order; empty without a sort order.
-        spread: Spark's shuffle before it writes: "apart" for none, "partitions" if the rows of a partition meet in one
-            task, "together" if a declared distribution or a sort order shuffles all rows.
+        sort: The columns of the sort order; empty without a sort order.
+        spread: How Spark would shuffle the rows before it writes: "apart" for not at all, "partitions" if the rows of
+            a partition meet in one task, "together" if a declared distribution or a sort order shuffles all rows.
     """
 
     folder: str
@@ -140,14 +140,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Work:
-    """The common part of all tasks of a batch.
+    """The input that all tasks of a batch have in common.
 
     Attributes:
-        name: The prefix of the names of new files; each attempt at the batch has another one.
+        name: The prefix of the names of new files. Each attempt at the batch has a new name.
         ids: The field ids of the columns that are read, by name.
-        absent: The columns that are null in files that lack them, because they were added later.
+        absent: The columns that were added to the table later. In a file without such a column, the column is null.
         groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
-        texts: For each group of csv or JSON files, their format; empty for parquet files.
+        texts: The format of the lines of each group of csv or JSON files; empty for parquet files.
     """
 
     name: str

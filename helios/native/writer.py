@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helios.native.metrics import ColumnMetrics
-from helios.native.partitions import Values, as_json, folder, grouped_by_partition
+from helios.native.partitions import Values, as_json, folder_name, grouped_by_partition
 from helios.native.program import NotNative, decimal_digits
-from helios.native.storage import created, delete, is_local, is_storage_error
+from helios.native.storage import create_file, delete, is_local, is_storage_error
 from helios.native.work import Sort, Target
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_OPEN_LOCAL = 100
-"""The maximum number of local files that a task keeps open. Then it closes the least recently written one."""
+"""The maximum number of local files that a task keeps open. Above it, the least recently written file is closed."""
 MAX_OPEN_ON_STORE = 32
 """The same for a store, whose client keeps up to 10 MB of each file in memory."""
 MAX_UNSORTED_BYTES = 256 << 20
-"""Bytes of rows that a task without a sort order collects in memory before it splits them by partition."""
+"""The bytes of rows that a task collects in memory before it splits the rows by partition, without a sort order."""
 MAX_SORTED_BYTES = 512 << 20
-"""The maximum bytes of rows that a task sorts. It holds all of them in memory, because it sorts whole files."""
+"""The maximum bytes of rows that a task sorts. A task sorts all its rows at once, in memory."""
 SAMPLE_VALUES = 20_000
-"""The number of first values of a column that are sampled to choose its encoding."""
+"""The number of values at the beginning of a column by which the encoding is chosen."""
 WRITE_BATCH = 1 << 14
 """The number of values that Arrow encodes at a time. Arrow's default of 1,024 takes a tenth more time."""
 
@@ -59,9 +59,9 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 class TableWriter:
-    """Writes the rows of one task. Each partition has files of its own.
+    """Writes the rows of one task. Each partition gets its own files.
 
-    Rows are collected in memory up to a limit. Then they are split by partition and written.
+    Rows are collected in memory up to a limit. Then the rows are split by partition and written.
 
     Args:
         name: The prefix of the files' names.
@@ -73,9 +73,9 @@ class TableWriter:
         self._store = store
         self._name = name
         self._schema = arrow_schema(target)
-        self._most_open = MAX_OPEN_LOCAL if is_local(target.folder) else MAX_OPEN_ON_STORE
+        self._max_open_files = MAX_OPEN_LOCAL if is_local(target.folder) else MAX_OPEN_ON_STORE
         unsorted_bytes = MAX_UNSORTED_BYTES if target.partition else target.group_size
-        self._most_waiting = MAX_SORTED_BYTES if target.sort else unsorted_bytes
+        self._max_waiting_bytes = MAX_SORTED_BYTES if target.sort else unsorted_bytes
         self._waiting: list[pl.DataFrame] = []
         self._waiting_bytes = 0.0
         self._open: dict[Values, _File] = {}
@@ -96,7 +96,7 @@ class TableWriter:
                 raise NotNative(f"a row has null in {column.name}, which the table requires")
         self._waiting.append(frame)
         self._waiting_bytes += frame.estimated_size()
-        if self._waiting_bytes >= self._most_waiting:
+        if self._waiting_bytes >= self._max_waiting_bytes:
             if self._target.sort:
                 raise NotNative("a task has more rows than it sorts in memory")
             self._flush()
@@ -114,7 +114,7 @@ class TableWriter:
         spans: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
             rows, spans = grouped_by_partition(rows, self._target.partition)
-        # All rows are converted at once, because each small part would take as long as all rows.
+        # All rows are converted at once, because to convert a small part takes as long.
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
         for values, start, count in spans:
             self._append(values, table.slice(start, count), rows.slice(start, count), group)
@@ -128,17 +128,17 @@ class TableWriter:
         if file is None:
             repeating = [column.name for column in self._target.columns if _repeats(rows.get_column(column.name))]
             path = self._path(values)
-            file = _File(self._target, self._schema, path, repeating, created(path, self._store))
-        self._open[values] = file  # in the order of the last writes
-        groups = max(1, round(len(table) / group))  # of equal size, so that the last one is not small
+            file = _File(self._target, self._schema, path, repeating, create_file(path, self._store))
+        self._open[values] = file  # at the end: `_open` is in the order of the last writes
+        groups = max(1, round(len(table) / group))  # of equal size, so that the last group is not small
         file.write(table, math.ceil(len(table) / groups))
         if file.size >= self._target.file_size:
             self._close_file(values)
-        if len(self._open) > self._most_open:
+        if len(self._open) > self._max_open_files:
             self._close_file(next(iter(self._open)))
 
     def _path(self, values: Values) -> str:
-        parts = [folder(value, field) for value, field in zip(values, self._target.partition, strict=True)]
+        parts = [folder_name(value, field) for value, field in zip(values, self._target.partition, strict=True)]
         path = "/".join((self._target.folder, *parts, f"{self._name}-{len(self._paths) + 1:05}.parquet"))
         self._paths.append(path)
         return path
@@ -150,7 +150,7 @@ class TableWriter:
         self._done.append({**metadata, "partition": partition, "spec-id": self._target.spec})
 
     def close(self) -> list[dict[str, Any]]:
-        """Closes all files, and returns their metadata as Iceberg's JSON of content files."""
+        """Closes all files, and returns the metadata of each file as Iceberg's JSON of content files."""
         self._flush()
         for values in list(self._open):
             self._close_file(values)
@@ -207,7 +207,7 @@ class _File:
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table, group: int) -> None:
-        """Writes rows in row groups of `group` rows."""
+        """Writes rows, in row groups of `group` rows each."""
         self._writer.write_table(rows, row_group_size=group)
         for metrics, values in zip(self._metrics, rows.columns, strict=True):
             metrics.add(values)
@@ -239,10 +239,10 @@ class _File:
         }
 
     def abandon(self) -> None:
-        """Closes the file, which the caller then deletes."""
+        """Closes the file. The caller then deletes it."""
         import pyarrow as pa
 
-        # The task already ends with an error, which an error of closing must not hide.
+        # The task ends with an earlier error, which must not be hidden.
         for close in (self._writer.close, self._sink.close):
             try:
                 close()

@@ -1,1 +1,1 @@
-"""Executes a `Plan`: the only package that imports pyspark."""
+"""Executes a `Plan` on Spark."""

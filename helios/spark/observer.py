@@ -1,4 +1,4 @@
-"""The observer of a run: all layers report to it while batches are planned, written and committed."""
+"""The observer of a run, to which sources, sinks and schedulers report what happens to batches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Hooks that sources, sinks and schedulers call."""
+    """The calls by which a run is observed. Each docstring says what has happened."""
 
     def retried(self) -> None:
-        """A commit is tried again."""
+        """A commit is about to be tried again."""
 
     def rejected(self, rows: int) -> None:
         """Rows were kept out of the target."""
@@ -31,7 +31,7 @@ class Observer(Protocol):
         """The lag behind a followed source was measured; `source` is its number in the plan."""
 
     def files_gone(self, paths: Sequence[str]) -> None:
-        """Planned files of a batch are gone, and the batch continues without them."""
+        """Files that a batch planned to read are gone, and the batch continues without them."""
 
     def scanned(self, metrics: ScanMetrics) -> None:
         """A batch has read its sources."""
@@ -43,10 +43,10 @@ class Observer(Protocol):
         """A watermark dropped late rows of a batch."""
 
     def noted(self, message: str) -> None:
-        """There is a message for the user, to be shown once."""
+        """A message is to be shown to the user once."""
 
     def left(self, texts: Sequence[str]) -> None:
-        """A run has ended at the end of its sources; the texts name the data that is left for a later run."""
+        """A run has read its sources to their end; the texts name the data that is left for a later run."""
 
 
 class Silent:

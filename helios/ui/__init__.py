@@ -1,1 +1,1 @@
-"""The live page of a run or of a lake: its facts, its HTTP server and its static files. It writes nothing."""
+"""The live page of a run or of a lake: the facts that the page shows, an HTTP server, and static files."""

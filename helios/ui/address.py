@@ -1,4 +1,4 @@
-"""The address at which the page is served, and its token, which protects it."""
+"""The address at which the page is served, and the token that protects the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOPBACK, PORT = "127.0.0.1", 4848
 TOKEN = "HELIOS_UI_TOKEN"
 """The environment variable that sets the token of a page."""
 SHORTEST = 16
-"""The minimum number of characters of a token."""
+"""The minimum number of characters of a token from the environment."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Address:
     """The address at which the page is served.
 
     Attributes:
-        host: The address of this machine on which the page is served.
+        host: The name or IP address of this machine under which the page is served.
         port: The port; 0 takes a free one.
         token: The token that requests must send.
-        guarded: Whether every request for facts needs the token. Otherwise only the stop of a run and rejected rows
-            need it. The page's own files never need it.
+        guarded: Whether every request for facts needs the token. Otherwise only a request to stop the run, or for
+            rejected rows, needs the token. The files of the page never need the token.
     """
 
     host: str
@@ -35,7 +35,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Parses the address that an option gives. The token comes from the environment, or is new.
+    """Parses the value of an option. The token comes from the environment, or is new.
 
     Args:
         text: HOST:PORT, HOST or PORT; empty for the default.
@@ -54,12 +54,12 @@ def address(text: str) -> Address:
     host, port = _split(text)
     token = os.environ.get(TOKEN, "")
     if token and len(token) < SHORTEST:
-        raise InputError(f"{TOKEN} has {len(token)} characters.", fix=f"use {SHORTEST} or more: openssl rand -hex 16.")
+        raise InputError(f"{TOKEN} has {len(token)} characters.", fix=f"use {SHORTEST} or more (openssl rand -hex 16).")
     guarded = not is_loopback(host)
     if guarded and not token:
         raise InputError(
             f"{text} would serve the page to other machines, and no token is set.",
-            fix=f"set {TOKEN} to a secret of {SHORTEST} characters or more, or serve {LOOPBACK} and forward it by ssh.",
+            fix=f"set {TOKEN} to {SHORTEST} or more secret characters, or serve {LOOPBACK} and forward a port by ssh.",
         )
     return Address(host, port, token or secrets.token_urlsafe(24), guarded)
 
@@ -86,7 +86,7 @@ def _split(text: str) -> tuple[str, int]:
         host, number = ("", text) if text.isdecimal() else (host or text, "")
     host = host.removeprefix("[").removesuffix("]")
     is_bad_port = bool(number) and not (number.isdecimal() and int(number) <= 65535)
-    is_file = os.path.exists(text)  # in `helios run --ui pipeline.py`, the script is taken for the option's value
+    is_file = os.path.exists(text)  # in `helios run --ui pipeline.py`, the option --ui takes the script as its value
     if is_bad_port or "/" in host or " " in host or is_file:
         raise InputError(
             f"{text!r} is not an address for the page.",

@@ -1,4 +1,4 @@
-"""The HTTP interface of the live page. It serves the files, facts as JSON, and changes as server-sent events."""
+"""The HTTP interface of the live page: its files, facts as JSON, and changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from helios.ui.facts import Facts
 COMPARE_SECONDS = 0.25
 """The seconds between two comparisons of the facts, for each open page."""
 KEEPALIVE_SECONDS = 15.0
-"""The seconds after which a stream without changes sends a keep-alive comment."""
-MOST_PAGES = 32
+"""The seconds without changes after which a stream sends a comment, to stay open."""
+MAX_PAGES = 32
 """The maximum number of open pages."""
 MAX_COMMITS = 200
 """The maximum number of commits in one response."""
@@ -58,7 +58,7 @@ class Application:
         self._facts, self._address = facts, address
         self._pages = 0
         self.ending = False
-        """True when the server stops. Open streams then send their last facts, and close."""
+        """True once the server stops: open streams send the last facts, and end."""
 
     def asgi(self) -> ASGIApp:
         """The application for a server."""
@@ -85,7 +85,7 @@ class Application:
         return hmac.compare_digest(token.encode(), self._facts.token.encode())
 
     def _guarded(self, handler: Handler) -> Handler:
-        """Wraps a handler: if the address is guarded, a request without the token gets status 401."""
+        """Wraps a handler: at a guarded address, a request without the token gets status 401."""
 
         async def guarded(request: Request) -> Response:
             if self._address.guarded and not self._has_token(request):
@@ -98,7 +98,7 @@ class Application:
 
     def _json(self, find: Callable[[Facts, Callable[[str], str]], Any]) -> Handler:
         async def handler(request: Request) -> Response:
-            return await _answered(partial(find, self._facts, partial(_parameter, request)))
+            return await _answer(partial(find, self._facts, partial(_parameter, request)))
 
         return handler
 
@@ -117,7 +117,7 @@ class Application:
             rejects = self._facts.rejects(table, snapshot, samples=with_samples)
             return {"quarantines": rejects, "samples": with_samples} if rejects is not None else None
 
-        return await _answered(find)
+        return await _answer(find)
 
     async def _stop(self, request: Request) -> Response:
         if not self._has_token(request):
@@ -126,7 +126,7 @@ class Application:
         return JSONResponse({"stopping": stopped}, status_code=202 if stopped else 409)
 
     async def _events(self, request: Request) -> Response:
-        if self._pages >= MOST_PAGES:
+        if self._pages >= MAX_PAGES:
             raise HTTPException(503)
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
@@ -185,8 +185,8 @@ def _parameter(request: Request, name: str) -> str:
     return request.query_params.get(name, "")
 
 
-async def _answered(find: Callable[[], Any]) -> Response:
-    """Reads a value from tables, and returns it as the response: 404 without a value, 502 if the read fails."""
+async def _answer(find: Callable[[], Any]) -> Response:
+    """The response with a value that is read from tables: 404 if `find` returns None, 502 if the read fails."""
     try:
         value = await run_in_threadpool(find)
     except HeliosError as error:
@@ -201,7 +201,7 @@ def _event(name: str, value: Any) -> str:
 
 
 def dumped(value: Any) -> str:
-    """A value as JSON; dataclasses are objects.
+    """A value as JSON; a dataclass becomes an object.
 
     Examples:
         >>> from helios.ui.facts import Problem
@@ -218,8 +218,8 @@ def _plain(value: object) -> Any:
 class _HostCheck:
     """Refuses requests whose Host header is not a name of this machine, unless every request for facts needs the token.
 
-    Otherwise a page of another origin could read the facts through a name of its own that it resolves to this machine
-    (DNS rebinding).
+    Without this check, a page of another origin could read the facts through a domain name of that origin that resolves
+    to this machine (DNS rebinding).
     """
 
     def __init__(self, inner: ASGIApp, address: Address) -> None:
@@ -235,7 +235,7 @@ class _HostCheck:
 
 
 def _host(headers: list[tuple[bytes, bytes]]) -> str:
-    """The name of the Host header, without its port."""
+    """The host in the Host header, without the port."""
     text = dict(headers).get(b"host", b"").decode("latin-1")
     return text.partition("]")[0].removeprefix("[") if text.startswith("[") else text.partition(":")[0]
 

@@ -1,4 +1,4 @@
-"""The facts of the live page, as plain values that become JSON. Times are in milliseconds since 1970."""
+"""The facts that the live page shows, as plain values that become JSON. Times are in milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Problem:
     """The last error of a pipeline.
 
     Attributes:
-        where: The line of the script; None if no line causes the error.
+        where: The line of the script that causes the error; None if no line does.
         fix: The fix; None if it is unknown.
         code: The code for `helios explain`; None for an error that is not Helios's own.
     """
@@ -27,15 +27,15 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
+class Backlog:
     """The backlog of a pipeline. A value is None if it is unknown, or if the pipeline has no such source.
 
     Attributes:
-        snapshots: Snapshots of tables.
-        seconds: The age of the oldest data that was not read yet.
-        files: Files of folders.
-        bytes: The size of these files.
-        records: Records of topics.
+        snapshots: The number of unread snapshots of tables.
+        seconds: The age of the oldest unread data.
+        files: The number of unread files of folders.
+        bytes: The size of the unread files.
+        records: The number of unread records of topics.
         drained: The seconds until the backlog is read, as estimated from the last minutes.
         grows: Whether the backlog has grown in the last minutes.
     """
@@ -54,20 +54,20 @@ class PipelineFacts:
     """One pipeline.
 
     Attributes:
-        state: In a run: waiting, starting, running, away in an outage, finished, stopped or failed. In a lake: running,
-            resting (not running), committed (unknown whether it runs), new (no known commit) or reading (not read yet).
-        batches: In a run, the batches that it committed; in a lake, the batches up to the last commit.
-        rows: In a run, the rows that it wrote; in a lake, the rows of the last commit.
-        rejected: Rows that were kept out of the target.
-        late: Rows that a watermark dropped.
+        state: In a run: waiting, starting, running, away (in an outage), finished, stopped or failed. In a lake:
+            running, resting (not running), committed (may be running), new (no known commit), reading (not read yet).
+        batches: The number of batches that the run has committed; in a lake, the number of all batches so far.
+        rows: The number of rows that the run has written; in a lake, the number of rows of the last commit.
+        rejected: The number of rows that were kept out of the target.
+        late: The number of rows that a watermark dropped.
         rate: Rows per second over the last minute of the run; None without a run.
-        batch: The last batch.
+        batch: The number of the last batch.
         snapshot: The snapshot of the last commit.
         committed: The time of the last commit.
         behind: The backlog; None if it is unknown.
         message: What the pipeline waits for, or its last message.
-        audit: The batch that has not passed its audit.
-        declared: The maintenance that the script declares, as text; None without a script.
+        audit: The number of the batch that has not passed its audit.
+        declared: The maintenance that the script declares, as text; None if there is none.
     """
 
     name: str
@@ -81,7 +81,7 @@ class PipelineFacts:
     batch: int | None = None
     snapshot: str | None = None
     committed: float | None = None
-    behind: Behind | None = None
+    behind: Backlog | None = None
     problem: Problem | None = None
     message: str = ""
     audit: int | None = None
@@ -91,7 +91,7 @@ class PipelineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TableFacts:
-    """One table, as its metadata describes the current snapshot.
+    """One table in its current state, according to the metadata.
 
     Attributes:
         name: The full name.
@@ -101,9 +101,10 @@ class TableFacts:
         deletes: The number of delete files.
         snapshots: The number of snapshots in the metadata.
         committed: The time of the last commit.
-        changed: How often the columns have changed, according to the metadata.
-        small: The number of small files, as in `helios.table.status.Status`; None if they were not counted.
-        advice: How to shorten the history; None if it is short.
+        changed: The number of schemas after the first in the metadata.
+        small: The number of small files, as in `helios.table.status.Status`; None if small files were not counted.
+        advice: How to shorten the history of snapshots; None for a short history.
+        quarantine: Whether the table is a quarantine.
     """
 
     name: str
@@ -126,17 +127,17 @@ class TimelineEntry:
     """An entry of the timeline: a batch, maintenance, or another event of a pipeline.
 
     Attributes:
-        number: The position in the feed, ascending.
-        pipeline: The pipeline; empty for another writer of a table.
+        number: The number in the feed; later entries have higher numbers.
+        pipeline: The pipeline; empty for a commit by another writer than Helios.
         kind: batch, skipped, maintained, waiting, resumed or failed.
-        at: The time at which it ended.
-        seconds: The duration; None if it is not known.
-        writing: The part of the duration for reading and writing in Spark.
-        committing: The part of the duration for the commit.
-        files: The number of data files.
-        bytes: The size of the data files.
-        rejected: Rows that were kept out.
-        late: Rows that a watermark dropped.
+        at: When the batch, the maintenance or the event ended.
+        seconds: The duration in seconds; None if it is unknown.
+        writing: The seconds of reading and writing in Spark.
+        committing: The seconds of the commit.
+        files: The number of new data files.
+        bytes: The size of the new data files.
+        rejected: The number of rows that were kept out of the target.
+        late: The number of rows that a watermark dropped.
     """
 
     number: int = 0
@@ -158,18 +159,18 @@ class TimelineEntry:
 
 
 class Facts(Protocol):
-    """The facts of a run, or of a lake. Methods are called from several threads."""
+    """The facts of a run, or of a lake. Several threads call the methods."""
 
     token: str
 
     def items(self) -> Mapping[str, Json]:
-        """The current values by key. Pages receive only values that have changed."""
+        """The current facts by key, such as `pipeline/orders`. Pages receive only facts that have changed."""
 
     def timeline(self, after: int) -> Sequence[TimelineEntry]:
         """The entries of the timeline with a number above `after`, oldest first."""
 
     def add_open_pages(self, count: int) -> None:
-        """Adds `count` to the number of open pages; it is negative when pages close."""
+        """Adds `count` to the number of open pages; `count` is negative when pages close."""
 
     def series(self, pipeline: str) -> Json | None:
         """The metrics of the last hour; None for a pipeline that has none."""

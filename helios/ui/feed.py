@@ -1,4 +1,4 @@
-"""A bounded feed of timeline entries. They are numbered, so that a page can ask for new ones."""
+"""The newest entries of the timeline. Entries are numbered, so that a page can ask for new entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of the UI's pages of tables, commits and batches, from the metadata of tables; without a JVM."""
+"""What the UI shows of tables, commits and batches. It is read from the metadata of tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Summaries: TypeAlias = Mapping[int, Mapping[str, str]]
 
 
 def facts_of(table: Table, *, small: int | None) -> TableFacts:
-    """The facts of a table; `small` is the number of its small files, None if they were not counted."""
+    """The facts of a table; `small` is the number of small files, None if small files were not counted."""
     metadata = table.iceberg.metadata
     head = metadata.current_snapshot()
     totals = stamps_of(metadata, head.snapshot_id) if head is not None else {}
@@ -54,7 +54,7 @@ def facts_of(table: Table, *, small: int | None) -> TableFacts:
 
 
 def summaries_of(table: Table) -> Summaries:
-    """The summary of each snapshot by id; PyIceberg's own lookup by id scans all snapshots."""
+    """The summaries of all snapshots. For a single id, PyIceberg would search all snapshots."""
     snapshots = table.iceberg.metadata.snapshots
     return {
         snapshot.snapshot_id: snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -63,12 +63,12 @@ def summaries_of(table: Table) -> Summaries:
 
 
 def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summaries: Summaries) -> dict[str, Any]:
-    """The page of a table: its facts, growth, schema changes, refs, and the last compaction."""
+    """The page of a table: facts, growth, schema changes, columns, refs, and the time of the last compaction."""
     metadata = table.iceberg.metadata
     compacted = next((commit for commit in commits if commit.operation == "replace"), None)
     return {
         "facts": facts,
-        "growth": _grown(metadata, summaries),
+        "growth": _growth_plot(metadata, summaries),
         "schemas": list(_schema_changes(metadata)),
         "columns": [{"name": f.name, "type": str(f.field_type)} for f in table.iceberg.schema().fields],
         "branches": {name: str(id) for name, id in table.branches().items()},
@@ -77,8 +77,8 @@ def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summa
     }
 
 
-def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
-    """The rows, files and bytes of up to `MAX_POINTS` states of main, oldest first."""
+def _growth_plot(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
+    """The times, rows, files and bytes of up to `MAX_POINTS` states of main, oldest first."""
     log = metadata.snapshot_log
     step = max(1, -(-(len(log) - 1) // (MAX_POINTS - 1)))
     chosen = [*log[:-1:step], *log[-1:]]
@@ -90,7 +90,7 @@ def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]
 
 
 def _schema_changes(metadata: TableMetadata) -> Iterator[dict[str, Any]]:
-    """The changes of a table's columns, newest first, each with the time of the first commit with the new schema."""
+    """The changes of a table's columns, newest first, each with the time of the new schema's first commit."""
     first: dict[int, int] = {}
     for snapshot in metadata.snapshots:
         if snapshot.schema_id is not None:
@@ -117,7 +117,7 @@ def _changes(before: Schema, after: Schema) -> Iterator[str]:
 
 
 def commit_row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any]:
-    """A commit as a row of the list of commits; `table` is the name of its table."""
+    """A commit as a row in the list of commits; `table` is the name of the table."""
     return {
         "table": table,
         "snapshot": str(commit.snapshot),
@@ -135,7 +135,7 @@ def commit_row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[s
 
 
 def timeline_entry(commit: Commit, table: str, summary: Mapping[str, str]) -> TimelineEntry:
-    """A commit as an entry of a lake's timeline. The duration is unknown, since commits do not record it."""
+    """A commit as an entry of a lake's timeline. The duration is unknown, since commits do not record durations."""
     fields = commit_row(commit, table, summary)
     return TimelineEntry(
         pipeline=commit.pipeline or "",
@@ -152,7 +152,7 @@ def timeline_entry(commit: Commit, table: str, summary: Mapping[str, str]) -> Ti
 
 
 def batch_page(commit: Commit, table: Table, summary: Mapping[str, str], plan: KeptPlan | None) -> dict[str, Any]:
-    """The page of a commit: what it read, wrote and expected."""
+    """The page of a commit: what the batch read and wrote, and which expectations and audits it had to meet."""
     texts = zip(commit.reads, commit.read_texts, strict=True)
     target = plan.plan.get("target", {}) if plan is not None else {}
     steps = [str(step) for step in (plan.plan.get("steps") or ())] if plan is not None else []
@@ -168,7 +168,7 @@ def batch_page(commit: Commit, table: Table, summary: Mapping[str, str], plan: K
 
 
 def _expectation(step: str) -> dict[str, str]:
-    """The text of an `expect` step, and its policy for rows that fail.
+    """The text of an `expect` step, and the policy for rows that fail.
 
     Examples:
         >>> _expectation("expect(a=id > 0, on_fail=drop)")
@@ -184,8 +184,8 @@ def quarantines(table: Table, commit: Commit) -> Sequence[str]:
     return parse(text, key, table.name).quarantines if text is not None else ()
 
 
-def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:
-    """The rows of a commit in a quarantine: counts by step and reason, and, on request, samples.
+def rejected_rows(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:
+    """The rejected rows of a commit in one quarantine: counts by step and reason, and, on request, samples.
 
     Raises:
         RunError: The quarantine cannot be read.

@@ -1,4 +1,4 @@
-"""Reads the tables of a lake while a page is open: their facts and commits, and the status of pipelines."""
+"""Reads facts, commits and the status of pipelines from the tables of a lake, while a page is open."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from helios.ui.history import (
     commit_row,
     facts_of,
     quarantines,
-    rejected,
+    rejected_rows,
     summaries_of,
     table_page,
     timeline_entry,
 )
 
 STATUS_EVERY = 5.0
-"""The seconds between two reads of the status of the pipelines that write a table, while the table does not change."""
+"""The seconds between two reads of the status of the pipelines that write a table."""
 REQUESTED_EVERY = 1.0
-"""The minimum seconds between two reads that are caused by requests for unknown commits."""
+"""The minimum seconds from a read to another read that a request for an unknown commit causes."""
 
 
 class PipelineInTable(NamedTuple):
@@ -56,7 +56,7 @@ class LoadedTable:
 
     Attributes:
         commits: The commits of main, newest first, without plans.
-        indexes: The index of each commit in `commits`, by snapshot.
+        indexes: The index in `commits` of each commit, by snapshot id.
         statuses: The status of each pipeline that writes the table.
         read_at: When the statuses were read, by a monotonic clock.
     """
@@ -74,11 +74,12 @@ class Lake:
     """Reads tables in its own thread while a page is open.
 
     Args:
+        look: Loads the tables, in their current state.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         least: The minimum seconds between two reads.
-        share: The maximum share of its time that the thread spends reading.
-        on_new: Called with the commits that are new since the last read, oldest first.
-        eager: Whether to read once before a page is open.
+        share: The maximum share of time that the thread spends reading.
+        on_new: Is called with the commits that are new since the last read, oldest first.
+        eager: Whether to read once before the first page opens.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Lake:
         ]
 
     def commits(self, table: str, before: str | None, count: int) -> dict[str, Any] | None:
-        """Up to `count` commits older than the snapshot `before`, newest first, with the number of all commits."""
+        """Up to `count` commits older than the snapshot `before`, newest first; and the number of all commits."""
         loaded = self._loaded.get(table)
         if loaded is None:
             return None
@@ -144,7 +145,7 @@ class Lake:
         return {"table": table, "commits": rows, "all": len(loaded.commits), "from": start}
 
     def batch(self, table: str, snapshot: str) -> dict[str, Any] | None:
-        """The page of a commit, with its pipeline's next newer and next older commit, if within some 500 commits."""
+        """The page of a commit, with the pipeline's next and previous commit, if at most 500 commits lie between."""
         entry = self._commit(table, snapshot)
         if entry is None:
             return None
@@ -161,14 +162,14 @@ class Lake:
         }
 
     def rejects(self, table: str, snapshot: str, *, samples: bool) -> list[dict[str, Any]] | None:
-        """The rejected rows of a commit, in each of its quarantines."""
+        """The rejected rows of a commit, for each quarantine of the pipeline."""
         entry = self._commit(table, snapshot)
         if entry is None:
             return None
         loaded, commit = entry
         load = self._view().load
         tables = [load(name) for name in quarantines(loaded.table, commit)]
-        return [rejected(quarantine, commit, samples=samples) for quarantine in tables if quarantine is not None]
+        return [rejected_rows(quarantine, commit, samples=samples) for quarantine in tables if quarantine is not None]
 
     def table(self, name: str) -> dict[str, Any] | None:
         loaded = self._loaded.get(name)
@@ -234,7 +235,7 @@ class Lake:
             self.was_read = True
 
     def _read(self, table: Table, view: View) -> list[TimelineEntry]:
-        """Reads a table if it has changed, its statuses also every `STATUS_EVERY` seconds. Returns the new commits."""
+        """Reads a table that has changed, and every `STATUS_EVERY` seconds the statuses. Returns the new commits."""
         loaded, new = self._loaded.get(table.name), list[TimelineEntry]()
         if loaded is None or loaded.table.iceberg.metadata_location != table.iceberg.metadata_location:
             all_commits = commits(table)

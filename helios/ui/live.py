@@ -1,4 +1,4 @@
-"""The facts of a run: the figures and events of its pipelines, and their tables."""
+"""The facts of a run: figures, events and tables of the pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from helios.errors import HeliosError
 from helios.metrics.metrics import Metrics
 from helios.metrics.prometheus import exposition
-from helios.ui.facts import Behind, Json, PipelineFacts, Problem, TimelineEntry
+from helios.ui.facts import Backlog, Json, PipelineFacts, Problem, TimelineEntry
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake
 from helios.ui.series import POINT_SECONDS, Series
@@ -19,7 +19,7 @@ from helios.ui.series import POINT_SECONDS, Series
 OPEN_PAGE_SECONDS = 2.0
 """The seconds between two samples of the figures while a page is open."""
 AFTER_EVENT_SECONDS = 0.25
-"""The most seconds from an event of a pipeline to the next sample of its figures."""
+"""The maximum seconds from an event of a pipeline to the next sample of the pipeline's figures."""
 TIMELINE_KINDS = ("batch", "skipped", "maintained", "waiting", "resumed", "failed")
 """The kinds of events that the timeline shows."""
 ENDED_STATES = ("finished", "stopped", "failed")
@@ -57,7 +57,7 @@ class Event(Protocol):
 
 
 class Run(Protocol):
-    """The part of a run's handle that the page needs."""
+    """The part of a `PipelineRun` that the page needs."""
 
     error: BaseException | None
 
@@ -70,7 +70,7 @@ class LiveRun:
     """The facts of a run.
 
     Args:
-        runs: The runs of the pipelines; they may be added later.
+        runs: The run of each pipeline; runs may be added later.
         token: The token that a page must send to stop the run, and to see rejected rows.
     """
 
@@ -107,16 +107,16 @@ class LiveRun:
         declared: Mapping[str, str] = MappingProxyType({}),
         refused: Sequence[PipelineFacts] = (),
     ) -> None:
-        """Is called when the pipelines are compiled and the run begins.
+        """Is called once the pipelines are compiled, when the run begins.
 
         Args:
             stop: Asks the run to end after its running batches.
-            declared: The maintenance of each pipeline that declares it.
+            declared: For each pipeline that declares maintenance, the maintenance as text.
             refused: Pipelines with problems, which do not run.
         """
         self._graph, self._declared, self._stop = graph, declared, stop
         self._refused = refused
-        with self._lock:  # a page that opens meanwhile counts once
+        with self._lock:  # so that a page that opens meanwhile is counted once
             self._lake = lake
             lake.add_open_pages(self._pages)
         lake.start()
@@ -138,7 +138,7 @@ class LiveRun:
         self._wake.set()
 
     def ended(self) -> None:
-        """Is called when the run has ended. Pages then receive the last facts."""
+        """Is called when the run has ended. Open pages then receive the last facts."""
         self._state = "ended"
         self._add_samples([*self._runs])
         self._ended.set()
@@ -210,7 +210,7 @@ class LiveRun:
         return next((run.status()["target"] for run in [*self._runs] if run.status()["pipeline"] == name), "")
 
     def _sample(self) -> None:
-        """Samples the figures of all runs periodically, and those of a run soon after each of its events."""
+        """Samples the figures of all runs periodically, and the figures of one run soon after an event of the run."""
         due = 0.0
         while not self._ended.is_set():
             now = time.monotonic()
@@ -236,7 +236,7 @@ class LiveRun:
         counts = series.figures.since_start if series is not None and series.figures is not None else None
         kind, message = self._messages.get(name, ("", ""))
         ended = state in ENDED_STATES
-        behind: Behind | None = series.behind() if series is not None and not ended else None
+        behind: Backlog | None = series.behind() if series is not None and not ended else None
         return PipelineFacts(
             name=name,
             target=status["target"],

@@ -1,4 +1,4 @@
-"""The metrics of the last hour of a run, and the estimated time until its backlog is drained."""
+"""The metrics of the last hour of a pipeline, and the estimated time until the backlog is drained."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from helios.metrics.drain import Drain
-from helios.ui.facts import Behind
+from helios.ui.facts import Backlog
 
 if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
 
 POINT_SECONDS, SPAN_SECONDS = 10.0, 3600.0
-"""The seconds between two points of a plot, and the seconds that a plot covers."""
+"""The seconds between two points of a plot, and the seconds that all points cover."""
 RATE_SECONDS = 60.0
 """The seconds over which a rate is computed."""
 FIELDS = ("at", "rows", "bytes", "writing", "committing", "behind", "rejected")
-"""The values of a point: its time, rows and bytes per second, mean milliseconds of writing and of commits, the age of
-the oldest unread data, and rejected rows per second. An unknown value is null."""
+"""The values of a point: time, rows and bytes per second, mean milliseconds of writing and of commits, the age of the
+oldest unread data in seconds, and rejected rows per second. An unknown value is null."""
 
 
 class Series:
-    """The points of one run, and its latest figures. One thread adds figures, others read them."""
+    """The points of one pipeline, and the latest figures. One thread adds figures, other threads read points."""
 
     def __init__(self) -> None:
         self.figures: MetricsSnapshot | None = None
@@ -37,7 +37,7 @@ class Series:
         with self._lock:
             self.figures = figures
             _remember(self._rows, now, figures.since_start.records_written, RATE_SECONDS)
-            amount = finest(figures.source_lag_records, figures.source_lag_files, figures.source_lag_snapshots)
+            amount = finest_count(figures.source_lag_records, figures.source_lag_files, figures.source_lag_snapshots)
             if amount is not None:
                 self._drain.add(now, amount)
             if self._last is None:
@@ -47,20 +47,20 @@ class Series:
                 self._last = now, figures
 
     def rate(self) -> float | None:
-        """Rows per second over the last minute; None before there are two samples."""
+        """Written rows per second over the last minute; None before the second call of `add`."""
         with self._lock:
             if len(self._rows) < 2:
                 return None
             (before, old), (now, new) = self._rows[0], self._rows[-1]
         return (new - old) / (now - before) if now > before else None
 
-    def behind(self) -> Behind | None:
-        """The backlog, and the estimated time until it is drained; None while it is unknown."""
+    def behind(self) -> Backlog | None:
+        """The backlog, and the estimated time until it is drained; None while the backlog is unknown."""
         figures = self.figures
         if figures is None or figures.source_lag_seconds is None:
             return None
         drained, grows = self._drain.estimate()
-        return Behind(
+        return Backlog(
             snapshots=figures.source_lag_snapshots,
             seconds=round(figures.source_lag_seconds, 1),
             files=figures.source_lag_files,
@@ -71,20 +71,20 @@ class Series:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The points, by the names of their values."""
+        """The values of all points, by the names in `FIELDS`."""
         with self._lock:
             points = list(self._points)
         return {name: [point[index] for point in points] for index, name in enumerate(FIELDS)}
 
 
 def _remember(kept: deque[tuple[float, int]], now: float, value: int, seconds: float) -> None:
-    """Adds a value. Drops the values that are older than `seconds`, except the newest of them."""
+    """Adds a value. Of the values that are older than `seconds`, only the newest is kept."""
     kept.append((now, value))
     while len(kept) > 2 and kept[1][0] <= now - seconds:
         kept.popleft()
 
 
-def finest(records: int | None, files: int | None, snapshots: int | None) -> int | None:
+def finest_count(records: int | None, files: int | None, snapshots: int | None) -> int | None:
     """Returns the size of a backlog in records, else in files, else in snapshots; None if all are unknown."""
     return next((count for count in (records, files, snapshots) if count is not None), None)
 

@@ -11,7 +11,7 @@ from helios.ui.app import COMPARE_SECONDS, Application
 from helios.ui.facts import Facts
 
 LAST_FACTS_SECONDS = 2
-"""The time limit in seconds within which a stopping server sends the last facts."""
+"""The seconds that a stopping server has to send the last facts."""
 
 
 class Server:
@@ -42,13 +42,13 @@ class Server:
     def url(self) -> str:
         """The address with the token, for the user who started the server.
 
-        The token is in the fragment, which browsers do not send.
+        Browsers do not send the fragment, which has the token, to the server.
         """
         return f"{self.address}#token={self._token}"
 
     def stop(self) -> None:
         """Sends the last facts to open pages, and stops."""
-        if not self._thread.serves:
+        if not self._thread.is_serving:
             return
         self._app.ending = True
         time.sleep(2 * COMPARE_SECONDS)

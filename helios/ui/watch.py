@@ -1,4 +1,4 @@
-"""The facts of a lake, read from the commits of its tables. Its pipelines run in other processes, or are stopped."""
+"""The facts of a lake, from the commits of its tables. The pipelines run in other processes, or do not run."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from helios.metrics.drain import Drain
 from helios.table.snapshots import Table
 from helios.table.status import Status
 from helios.table.view import View
-from helios.ui.facts import Behind, Json, PipelineFacts, TimelineEntry
+from helios.ui.facts import Backlog, Json, PipelineFacts, TimelineEntry
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake, PipelineInTable
-from helios.ui.series import finest
+from helios.ui.series import finest_count
 
-LEAST, SHARE = 0.5, 0.5
-"""The minimum seconds between two reads of the lake, and the maximum share of the time for reading."""
+MIN_SECONDS, MAX_SHARE = 0.5, 0.5
+"""The minimum seconds between two reads of the lake, and the maximum share of time that is spent reading."""
 
 
 class WatchedLake:
     """The facts of a lake.
 
     Args:
+        look: Loads the tables of the lake, in their current state.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         token: The token that a page must send to see rejected rows.
-        graph: The graph of a script; without it, the graph is drawn from the sources that the commits record.
-        declared: The maintenance of each pipeline that declares it.
-        names: The pipelines of a script with their targets; other pipelines are not shown. None without a script.
+        graph: The graph of a script. Without a script, the graph comes from the sources that the commits record.
+        declared: For each pipeline that declares maintenance, the maintenance as text.
+        names: The target of each pipeline of a script. Other pipelines are not shown. None without a script.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class WatchedLake:
         self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
         self._feed = Feed()
         self._drains: dict[str, Drain] = {}
-        self._lake = Lake(look, view, least=LEAST, share=SHARE, on_new=self._feed.add, eager=True)
+        self._lake = Lake(look, view, least=MIN_SECONDS, share=MAX_SHARE, on_new=self._feed.add, eager=True)
         self._lake.start()
 
     def close(self) -> None:
@@ -128,15 +129,15 @@ class WatchedLake:
         state = "new" if self._lake.was_read else "reading"
         return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
 
-    def _behind(self, status: Status, read_at: float) -> Behind | None:
-        """The backlog of a pipeline, with the time until it is drained as estimated from the last reads."""
-        amount = finest(status.behind_records, status.behind_files, status.behind)
+    def _behind(self, status: Status, read_at: float) -> Backlog | None:
+        """The backlog of a pipeline. The time until it is drained is estimated from the last reads."""
+        amount = finest_count(status.behind_records, status.behind_files, status.behind)
         if status.seconds is None or amount is None:
             return None
         drain = self._drains.setdefault(status.pipeline, Drain())
         drain.add(read_at, amount)
         drained, grows = drain.estimate()
-        return Behind(
+        return Backlog(
             snapshots=status.behind,
             seconds=status.seconds,
             files=status.behind_files,
@@ -148,7 +149,7 @@ class WatchedLake:
 
 
 def _graph(lake: Lake) -> Json:
-    """The graph of a lake: for each pipeline, the recorded sources and the table."""
+    """The graph of a lake: the tables that pipelines write, and the sources that the commits record."""
     nodes: dict[str, dict[str, Json]] = {}
     edges: list[dict[str, Json]] = []
 

@@ -17,7 +17,7 @@ from helios import bucket, where, with_columns
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import CheckFailed
 from helios.model.values import Secret
-from helios.native.storage import listed
+from helios.native.storage import list_files
 from helios.plan.native import engine as choice
 from helios.spark.native import batch as native
 from helios.spark.native import spread, stores
@@ -49,7 +49,7 @@ def told(lake: Any) -> list[str]:
 def stored(lake: Any, name: str) -> list[str]:
     """The names of the data files that the storage has of a table, whether the table has them or not."""
     folder = f"{lake.load(name).iceberg.location()}/data"
-    found = (one for one, _ in listed(folder, pyiceberg_properties(lake.catalog)))
+    found = (one for one, _ in list_files(folder, pyiceberg_properties(lake.catalog)))
     return sorted(one for one in found if one.endswith(".parquet"))
 
 
@@ -131,14 +131,14 @@ def test_what_spark_does_after_all_leaves_no_files(
     assert message.startswith("engine spark, because Spark may fail on a value of the batch")
     assert lake.rows("left.t", "next") == {(2,): 1, (0,): 1, (4,): 1}
     assert stored(lake, "left.t") == live(lake, "left.t")
-    real = native.run
+    real = native.run_tasks
 
     def fails(*arguments: Any) -> list[Any]:
         assert real(*arguments)
         raise RuntimeError("the job failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(native, "run", fails)
+        patched.setattr(native, "run_tasks", fails)
         with pytest.raises(Exception, match="the job failed"):
             lake.run(lake.source("left.s") >> lake.sink("left.u").partition_by(bucket(4, "id")))
     assert stored(lake, "left.u") == []
@@ -216,5 +216,5 @@ def test_settings_that_a_server_gives_leave_it_to_spark(
     )
     lake.run(lake.source("vended.s") >> lake.sink("vended.t"))
     assert told(lake) == [
-        f"engine spark, because the catalog's server sets how its files are accessed ({', '.join(given)})"
+        f"engine spark, because the catalog's server sets how the table's files are accessed ({', '.join(given)})"
     ]

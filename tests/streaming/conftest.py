@@ -27,7 +27,7 @@ from helios.spark.run.events import Event
 from helios.spark.run.run import PipelineRun
 from helios.spark.run.scheduler import Runner
 from helios.spark.session import launch, session
-from helios.spark.session.ml import add_when_imported
+from helios.spark.session.ml import register_when_imported
 from helios.table.snapshots import Table
 from tests.suite import jvm
 
@@ -43,7 +43,7 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
     started = launch.launch(config, components, java_options=jvm.options(version), running=running)
     if not running:
         SparkContext._ensure_initialized(gateway=session.gateway(started))  # pytest-spark's session finds it
-        add_when_imported()
+        register_when_imported()
     if started.log is not None:
         started.log.close()
     for key, value in started.conf.items():

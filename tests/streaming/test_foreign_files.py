@@ -612,7 +612,7 @@ def test_the_engine_reads_right_or_names_file_and_column(
     tables.add("a.s", path, "spark")
     tables.forget_mapping("a.s")
     did: list[str] = []
-    monkeypatch.setattr(native, "run", lambda *args, real=native.run: did.append(args[1]) or real(*args))
+    monkeypatch.setattr(native, "run_tasks", lambda *args, real=native.run_tasks: did.append(args[1]) or real(*args))
     if name in RIGHT:
         assert copied(world, "a.s", "batch", name) == expected({name: one})
         assert (did, told(world)) == (["write"], [])

@@ -98,14 +98,14 @@ def test_a_job_that_fails_leaves_no_files(required: Any, monkeypatch: pytest.Mon
     world = required
     world.fill("a.s", range(10))
     pipeline = world.source("a.s") >> world.sink("a.t")
-    real = native.run
+    real = native.run_tasks
 
     def fails(*arguments: Any) -> list[Any]:
         real(*arguments)
         raise RuntimeError("the job failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(native, "run", fails)
+        patched.setattr(native, "run_tasks", fails)
         with pytest.raises(Exception, match="the job failed"):
             world.run(pipeline)
     assert data(world, "a.t") == set()
@@ -208,7 +208,7 @@ def test_spark_plans_no_rows_that_the_engine_writes(required: Any, monkeypatch: 
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
     world.run(pipeline)
     assert (world.ids("a.t"), planned) == ([0, 1, 2], [])
-    monkeypatch.setattr(native, "run", lambda *_: [{"refused": "a reason"}])
+    monkeypatch.setattr(native, "run_tasks", lambda *_: [{"refused": "a reason"}])
     set_engine(world, "auto")
     world.fill("a.s", [3])
     world.run(pipeline)
@@ -223,7 +223,8 @@ def test_small_batches_are_left_to_spark_without_a_word(
     """Those of less than a number of bytes; of an upsert, those of the table that it changes count too."""
     did: list[str] = []
     for module in (native, upsert):
-        monkeypatch.setattr(module, "run", lambda *args, real=module.run: did.append(args[1]) or real(*args))
+        real = module.run_tasks
+        monkeypatch.setattr(module, "run_tasks", lambda *args, real=real: did.append(args[1]) or real(*args))
     set_engine(world, "auto")
     sink = world.sink("a.t").upsert("id", order_by="part") if upserts else world.sink("a.t")
     pipeline = world.source("a.s").incremental(poll=1) >> where("id < 15") >> sink
@@ -240,7 +241,7 @@ def test_small_batches_are_left_to_spark_without_a_word(
 def test_commits_of_a_batch_are_small_together_or_not(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is, and the last most of all."""
     did: list[str] = []
-    monkeypatch.setattr(native, "run", lambda *args, real=native.run: did.append(args[1]) or real(*args))
+    monkeypatch.setattr(native, "run_tasks", lambda *args, real=native.run_tasks: did.append(args[1]) or real(*args))
     set_engine(world, "auto")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
     world.fill("a.s", [0])
@@ -261,7 +262,7 @@ def test_commits_of_a_batch_are_small_together_or_not(world: Any, monkeypatch: p
 
 def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first when they are written, then as the last commit says how many partitions there are."""
-    for name, value in (("FEW_FILES", 3), ("MOST_TIMES", 1), ("LARGEST_SHARE", 1)):
+    for name, value in (("FEW_FILES", 3), ("MAX_RATIO", 1), ("LARGEST_SHARE", 1)):
         monkeypatch.setattr(spread, name, value)
     set_engine(world, "auto")
     world.fill("a.s", range(8), part="id % 4")

@@ -90,7 +90,7 @@ def test_what_the_engine_takes_is_what_spark_reads(world: Any, form: str) -> Non
 
 
 def test_a_followed_folder_of_files_with_headers(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "MOST_PART_BYTES", 5_000)
+    monkeypatch.setattr(inputs, "MAX_PART_BYTES", 5_000)
     set_engine(world, "require")
     inbox = world.folder / "in"
     inbox.mkdir()

@@ -229,7 +229,7 @@ def test_position_deletes_of_a_table_that_had_v2(world: Any, granularity: str) -
     wanted = {**dict.fromkeys(kept, "old"), 2: "new", 3: "newer", 15: "new", 16: "newer"}
     assert {row.id: row.v for row in world.sql("SELECT id, v FROM local.a.t")} == wanted
     assert {row[:2] for row in world.rows("a.t")} == set(wanted.items())
-    reason = "files of the table have position deletes from before its upgrade to format v3"
+    reason = "files of the table have position deletes from before the upgrade to format v3"
     assert told(world)[0] == f"engine spark, because {reason}"
 
 

@@ -1,1 +1,1 @@
-"""Access to the JVM: its classes, its errors, and small values as DataFrames."""
+"""Access to the JVM: its classes, its errors, and DataFrames of a few given values."""

@@ -1,8 +1,8 @@
 """Avoids a delay of 40 ms in each long answer of the JVM.
 
-The JVM sends an answer of more than 8 KB in several writes. Its system sends the last write only after the previous one
-was acknowledged (Nagle's algorithm, RFC 896). But by default, the receiver acknowledges 40 ms late (delayed
-acknowledgment, RFC 1122, 4.2.3.2). So Python's sockets acknowledge at once.
+The JVM sends an answer of more than 8 KB in several writes. The last write leaves the JVM's machine only after
+the previous write was acknowledged (Nagle's algorithm, RFC 896). By default, Python's machine acknowledges 40 ms late
+(delayed acknowledgment, RFC 1122, 4.2.3.2). With this module, Python's sockets acknowledge at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from py4j import clientserver
 
 QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)
-"""Linux's socket option to acknowledge received data at once. Linux resets it, so it is set before each read."""
+"""Linux's socket option to acknowledge received data at once. Linux resets the option, so each read sets it again."""
 
 
 class _Socket(socket.socket):
@@ -28,7 +28,7 @@ class _Socket(socket.socket):
 
 
 class _Connection(clientserver.ClientServerConnection):  # type: ignore[misc]
-    """A connection to the JVM, which Python opens for a thread, or the JVM opens for a callback."""
+    """A connection between Python and the JVM, opened by Python for a thread, or by the JVM for a callback."""
 
     def connect_to_java_server(self) -> None:
         super().connect_to_java_server()

@@ -1,8 +1,8 @@
 """Limits the lifetime of callbacks, which are Python objects that the JVM calls.
 
-py4j keeps a callback until the JVM's garbage collector has finalized the Java objects that refer to it. Until then, the
-callback keeps a table's operations alive in the JVM, and with them the table's metadata with all snapshots. On a large
-heap this can last for hundreds of batches, so each batch clears its callbacks when it ends.
+py4j keeps a callback until the JVM's garbage collector has finalized the Java objects that refer to the callback. Until
+then, the callback keeps alive in the JVM a table's operations, and with them the table's metadata with all snapshots.
+On a large heap this can last for hundreds of batches, so each batch clears its callbacks when the batch ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELD: ContextVar[list[object] | None] = ContextVar("helios_held_callbacks", def
 
 @contextmanager
 def callback_scope() -> Iterator[None]:
-    """When the block ends, clears the callbacks that were registered in it. The JVM must not call them afterwards.
+    """Clears the callbacks that the block registers, when the block ends. The JVM must not call them afterwards.
 
     Examples:
         >>> class Table:
@@ -43,7 +43,7 @@ def callback_scope() -> Iterator[None]:
 
 
 def until_scope_ends(callback: T) -> T:
-    """Registers a callback with the open scope, whose end clears it; does nothing if no scope is open."""
+    """Registers a callback, which is cleared when the open scope ends; does nothing without an open scope."""
     held = _HELD.get()
     if held is not None:
         held.append(callback)

@@ -18,9 +18,9 @@ T = TypeVar("T")
 def classes() -> Any:
     """The root of all Java packages: `classes().java.util.HashMap()`.
 
-    py4j's own root object asks the JVM for each part of a name whether it is a package or a class. For a package, the
-    JVM searches every jar, which takes a millisecond. This function uses Java's naming convention instead: the name of
-    a class begins with a capital letter.
+    py4j's own root object asks the JVM whether each part of a name is a package or a class. For a package, the JVM
+    searches every jar, which takes a millisecond. The root object of this function goes by Java's naming convention
+    instead: the name of a class begins with a capital letter.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
@@ -41,7 +41,7 @@ class Package:
 
 
 class Class(JavaClass):  # type: ignore[misc]
-    """A Java class. It assumes, without asking the JVM, that a member with a lower-case name is a static method."""
+    """A Java class. A member with a lower-case name is taken for a static method, without asking the JVM."""
 
     def __getattr__(self, name: str) -> Any:
         if name[0].islower():
@@ -52,7 +52,7 @@ class Class(JavaClass):  # type: ignore[misc]
 def listed(collection: JavaCollection[T]) -> list[T]:
     """The elements of a Java collection.
 
-    A Python loop over the collection itself would end with a Java exception, for which pyspark makes a dozen JVM calls.
+    A Python loop over the collection would end with a Java exception, and pyspark makes a dozen JVM calls for it.
     """
     return list(collection.toArray())
 

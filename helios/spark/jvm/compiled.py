@@ -23,29 +23,29 @@ def instance(spark: SparkSession, source: Path, *arguments: object, base: Path |
         spark: The session, whose executors get the class.
         source: The source file. It defines one class, which has the name of the file.
         arguments: The arguments for the only constructor of the class.
-        base: The source file of its base class, if this is also a class of Helios.
+        base: The source file of the base class; None if Helios does not compile the base class.
     """
     with _LOCK:
-        loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
-        compiled = _compiled(spark, source, loader)
+        parent_loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
+        compiled = _compiled(spark, source, parent_loader)
     [constructor] = compiled.getConstructors()
     new_instance: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
     return new_instance
 
 
-def _compiled(spark: SparkSession, source: Path, loader: JavaClassLoader | None) -> JavaClass:
+def _compiled(spark: SparkSession, source: Path, parent_loader: JavaClassLoader | None) -> JavaClass:
     key = (str(spark.sparkContext.applicationId), source)
     if key not in _COMPILED:
-        _COMPILED[key] = _compile(spark, source, loader)
+        _COMPILED[key] = _compile(spark, source, parent_loader)
     return _COMPILED[key]
 
 
-def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) -> JavaClass:
+def _compile(spark: SparkSession, source: Path, parent_loader: JavaClassLoader | None) -> JavaClass:
     jvm, text = classes(), source.read_text()
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.setParentClassLoader(parent_loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(text)
-    # The name contains a hash of the source, because Spark adds only one jar with the same name.
+    # The name contains a hash of the source, because Spark ignores a second jar of the same name.
     name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"
     jar = Path(str(spark.sparkContext._temp_dir)) / name
     with zipfile.ZipFile(jar, "w") as archive:

@@ -1,4 +1,4 @@
-"""Detects that the JVM of this process has ended; each later call into the JVM fails with a connection error."""
+"""Detects that the JVM of this process has ended. Calls into the JVM then fail with connection errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_ANSWER = (Py4JError, OSError)
 """The errors that a call into a JVM may raise after the JVM has ended."""
 
 EXIT_SECONDS = 2.0
-"""The time to wait for the exit status of a killed process, whose sockets are closed before the status can be read."""
+"""The time to wait for the exit status of the JVM: the sockets of a killed process close before its status is known."""
 
 
 def java_death() -> EnvironmentProblem | None:
@@ -33,8 +33,8 @@ def java_death() -> EnvironmentProblem | None:
     fix = "run again: the run writes the rows that were not committed"
     if status == -signal.SIGKILL:
         fix = (
-            "check whether the kernel killed it for lack of memory (`dmesg`), and lower spark.driver.memory or use a "
-            "larger machine; then run again: the run writes the rows that were not committed"
+            "check whether the kernel killed the process for lack of memory (`dmesg`), and lower spark.driver.memory "
+            "or use a larger machine; then run again: the run writes the rows that were not committed"
         )
     return EnvironmentProblem(f"the Java process of Spark has ended ({_ending(status)}).", fix=f"{fix}.")
 
@@ -54,8 +54,8 @@ def _ending(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def quiet_death() -> None:
-    """Hides what py4j and pyspark print when the JVM has ended, because the run reports this in one line."""
+def hide_death_messages() -> None:
+    """Hides what py4j and pyspark print after the JVM has ended, because the run reports the end in one line."""
     if _is_other_record not in logging.root.filters:
         logging.root.addFilter(_is_other_record)
     server: BaseServer | None = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
@@ -70,6 +70,6 @@ def quiet_death() -> None:
 
 
 def _is_other_record(record: logging.LogRecord) -> bool:
-    """True if a log record does not report the end of the JVM."""
+    """True for log records that do not report the end of the JVM."""
     raised = record.exc_info[1] if record.exc_info else None
     return not (isinstance(raised, NO_ANSWER) and java_death() is not None)

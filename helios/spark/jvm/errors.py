@@ -22,10 +22,10 @@ REGISTRY = "helios: registry: "
 """The prefix of a task's message about a schema that the schema registry refuses, inside Spark's message."""
 
 BAD_ROW = "helios: bad row: "
-"""The prefix of a JSON object inside Spark's message: a row that does not parse, and its file or topic."""
+"""The prefix, inside Spark's message, of a JSON object with a row that does not parse and the row's file or topic."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
-"""The pattern of Spark's message about a file that it could not read."""
+"""The pattern of Spark's message about a file that Spark could not read."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
@@ -39,7 +39,7 @@ def java_class(error: Py4JJavaError) -> str:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """The first line of the Java exception's message, or its class if it has none."""
+    """The first line of the Java exception's message; the name of its class if there is no message."""
     return (java_exception(error).getMessage() or java_class(error)).splitlines()[0]
 
 
@@ -55,7 +55,7 @@ def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
 
 
 MAX_CAUSES = 20
-"""The maximum number of causes that are read, because a chain of causes may have a cycle."""
+"""The maximum number of exceptions in a chain that are read, because a chain of causes may have a cycle."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -67,7 +67,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def file_of(error: BaseException) -> str | None:
-    """The file that Spark could not read, as its message names it; None for any other error."""
+    """The file that Spark could not read, as Spark's message names the file; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
         match = FAILED_READ.search(str(cause))

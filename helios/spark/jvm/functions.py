@@ -23,14 +23,14 @@ def java_function(
     *first_arguments: object,
     result_type: DataType | None = None,
 ) -> Column:
-    """The column that a Java function computes. Spark calls it once for each row, and for the rows of a file in order.
+    """A column that a Java function computes. Spark calls the function once per row, in the order of a file's rows.
 
     Args:
-        source: The source file of its class.
-        columns: The arguments of its `call` method.
-        settings: The last arguments of its constructor. Functions with the same name may have different settings.
-        first_arguments: The first arguments of its constructor.
-        result_type: The type of its results; string by default.
+        source: The source file of the function's class.
+        columns: The arguments of the class's method `call`.
+        settings: The last arguments of the constructor. Functions with the same name may have different settings.
+        first_arguments: The first arguments of the constructor.
+        result_type: The type of the column; string by default.
     """
     jvm = classes()
     function = instance(spark, source, *first_arguments, *settings)

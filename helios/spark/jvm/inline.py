@@ -14,7 +14,7 @@ def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[obje
 
     Args:
         schema: The columns and their types, as DDL.
-        columns: The values of each column, all of one length.
+        columns: The values of each column; all columns have the same length.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

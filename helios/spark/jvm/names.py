@@ -1,4 +1,4 @@
-"""Reads the names of a folder's files with a few JVM calls, because a call for each file would slow down a start."""
+"""Reads the names of a folder's files with a few JVM calls, since one call for each file would take long."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ called, and each method keeps its proxy. Only a full garbage collection of Pytho
 later. Until then, the JVM keeps all objects of a batch, such as a table's metadata with every snapshot. The proxies of
 this module create a method at each access, so they are freed with their last reference.
 
-This is too early for a proxy that Python returns to a call from the JVM. py4j sends the object's id and drops the
-proxy, so the JVM could release the object before it has looked up the id. To prevent this, each thread keeps the last
-proxy that it sent: the thread sends the next one only after the JVM has looked up the previous id.
+But a proxy that Python returns to a call from the JVM would be freed too early. py4j sends the object's id and drops
+the proxy, so the JVM could release the object before the JVM has looked up the id. Therefore each thread keeps the last
+proxy that it sent: the thread sends the next proxy only after the JVM has looked up the previous id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Proxy(JavaObject):  # type: ignore[misc]
         JavaObject.__init__(self, target_id, gateway_client)
 
     def _get_object_id(self) -> str:
-        """The object's id, for a message to the JVM; keeps the proxy until this thread sends the next one."""
+        """The object's id, for a message to the JVM; keeps this proxy until the thread sends the next proxy."""
         _SENT.last = self
         return str(self._target_id)
 
@@ -48,7 +48,7 @@ def _member(proxy: Proxy, name: str) -> JavaMember:
 
 
 def _method(name: str) -> property:
-    """A property that creates a Java method at each access; py4j's own collections keep this method as an attribute."""
+    """A property that creates a Java method at each access, where py4j's own collections store the method."""
     return property(lambda proxy: _member(proxy, name))
 
 
@@ -102,7 +102,7 @@ PROXIES: dict[str, type[Proxy]] = {
 
 
 def free_with_last_reference() -> None:
-    """Makes py4j use the proxies of this module in the whole process, and release their objects soon after.
+    """Makes py4j use the proxies of this module in the whole process, and release the objects of freed proxies soon.
 
     Objects that exist already keep their old proxies.
     """

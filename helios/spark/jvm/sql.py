@@ -16,7 +16,7 @@ JSON_TIMES = {
 
 
 def quoted(column: str) -> str:
-    """A column name in backticks, so that it may contain spaces and dots."""
+    """A column name in backticks; the name may contain spaces and dots."""
     return f"`{column.replace('`', '``')}`"
 
 

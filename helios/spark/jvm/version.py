@@ -21,12 +21,12 @@ class SparkVersion:
     Attributes:
         connector_table: Creates the table that Spark reads and writes, from an Iceberg table and a branch (None for
             main). The Iceberg table may be a Python object that implements the Java interface.
-        staged_table: Creates the table that reads the scan tasks that are staged under an id. Its last argument is the
-            map of the read options, to which it may add one.
+        staged_table: Creates a table that reads the scan tasks that are staged under an id. The call may add an entry
+            to the last argument, the map of the read options.
         relation: Creates a relation from a connector table and read options.
-        pins_scans: Whether scans of a table that Python implements must be pinned to a snapshot.
-        streams: Returns the Java package of Spark's stream execution, with the plans of streams and the logs of files.
-        plain_checkpoint: The class that writes a checkpoint through Hadoop's `FileSystem`.
+        pins_scans: Whether Helios must pin the scans of a table that Python implements to a snapshot.
+        streams: Returns the Java package that has `StreamingExecutionRelation` and `MetadataLogFileIndex`.
+        checkpoint_class: The Java class that writes a checkpoint through Hadoop's `FileSystem`.
     """
 
     connector_table: Callable[[object, str | None], JavaConnectorTable]
@@ -34,7 +34,7 @@ class SparkVersion:
     relation: Callable[[JavaConnectorTable, JavaObject], JavaRelation]
     pins_scans: bool
     streams: Callable[[], Any]
-    plain_checkpoint: str
+    checkpoint_class: str
 
 
 def spark_minor(spark: SparkSession) -> str:
@@ -89,9 +89,9 @@ VERSIONS: dict[str, SparkVersion] = {
         connector_table=_connector_table_40,
         staged_table=_staged_table_40,
         relation=_relation_40,
-        pins_scans=False,  # Iceberg passes the branch to the scan of any table
+        pins_scans=False,  # Iceberg itself passes the branch to the scan of any table
         streams=lambda: classes().org.apache.spark.sql.execution.streaming,
-        plain_checkpoint="org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+        checkpoint_class="org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
     ),
     "4.1": SparkVersion(
         connector_table=_connector_table_41,
@@ -99,6 +99,6 @@ VERSIONS: dict[str, SparkVersion] = {
         relation=_relation_41,
         pins_scans=True,  # Iceberg pins only the scans of its own table class
         streams=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
-        plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        checkpoint_class="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }

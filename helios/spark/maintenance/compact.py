@@ -1,8 +1,8 @@
 """Compaction with Iceberg's actions.
 
-A compaction takes no lock and yields to writers. It reads one snapshot, and may commit on top of a later one. Iceberg
-rejects the commit if it would undo a change in between. The compaction then starts again, and gives up after a few
-conflicts. `docs/maintenance.md` describes its effects on a writer.
+A compaction takes no lock and yields to writers. It reads one snapshot, and may commit after a later one. Iceberg
+rejects the commit if the commit would undo what another writer has changed in between. The compaction then starts
+again, and gives up after a few conflicts. `docs/maintenance.md` describes what a compaction means for a writer.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ DEFAULT_TARGET_SIZE = 512 << 20
 MANIFEST_SIZE = "commit.manifest.target-size-bytes"
 DEFAULT_MANIFEST_SIZE = 8 << 20
 MANY_MANIFESTS = 20
-"""With at most this many manifests, rewriting them gains nothing."""
+"""Up to this many manifests are not worth a rewrite."""
 
-SMALL = (0.6, 0.75)
-"""Each pass rewrites the files that are smaller than this share of the target size.
+SMALL_SHARES = (0.6, 0.75)
+"""For each pass, the share of the target size below which files are rewritten.
 
-The new files may be twice as large as that limit, so any two small files fit into one new file. The second pass is for
+New files may have twice the size of this limit, so any two small files fit into one new file. The second pass is for
 tables that still have too many files after the first.
 """
 TOLERANCE = 0.3
-"""The accepted deviation of the number of files from bytes / target size."""
+"""The `size_deviation` up to which no second pass is needed."""
 NO_LIMIT = 1 << 50
 """A file size that no file reaches."""
 
 MAX_CONFLICTS = 3
 """The number of conflicts after which a compaction gives up."""
 SEARCHED_COMMITS = 100
-"""How many of the newest commits are searched for one that changed or deleted rows: see `_changes_rows`."""
+"""The number of newest commits that are searched for a change or deletion of rows: see `_writers_change_rows`."""
 SEVERAL_COMMITS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
-"""The options of a compaction in several commits."""
+"""The options with which Iceberg compacts in several commits."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Compaction:
         deletes: The number of position delete files that were replaced.
         manifests: The number of manifests that were replaced.
         files: The number of data files that the compacted branch has now.
-        bytes: The size of these data files and of the delete files.
+        bytes: The size of all data files and delete files that the compacted branch has now.
         conflicts: How often Iceberg rejected a commit because of another writer's commit.
         gave_up: Why the compaction ended early; None if it completed.
     """
@@ -87,7 +87,7 @@ class Compaction:
 
     @property
     def size_deviation(self) -> float:
-        """The deviation of the number of data files from the ideal number, as a share of the ideal number."""
+        """The deviation of `files` from the ideal number of files: see the function `size_deviation`."""
         return size_deviation(self.files, self.bytes, self.target)
 
 
@@ -109,7 +109,7 @@ def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
 
 
 def target_size(table: JavaTable, requested: int) -> int:
-    """The requested target size of a file, or the size in the table's properties if 0 is requested."""
+    """The requested target size of a file; if 0 is requested, the size in the table's properties."""
     own = table.properties().get(TARGET_SIZE)
     return requested or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
 
@@ -136,7 +136,7 @@ def size_deviation(files: int, size: int, target: int) -> float:
 
 
 def rewrite_options(small: int) -> dict[str, str]:
-    """The options of Iceberg's `rewriteDataFiles` with which it rewrites only files below a size.
+    """The options with which Iceberg's `rewriteDataFiles` rewrites only files below the size `small`.
 
     Examples:
         >>> rewrite_options(60)["target-file-size-bytes"]
@@ -145,7 +145,7 @@ def rewrite_options(small: int) -> dict[str, str]:
     return {
         "target-file-size-bytes": str(2 * small),
         "min-file-size-bytes": str(small),
-        # With a limit, the writer would end files early: it overestimates the rows that it still has in memory.
+        # With a limit, Iceberg would end files early, because it overestimates the size of rows in memory.
         "max-file-size-bytes": str(NO_LIMIT),
         "min-input-files": "2",
     }
@@ -159,12 +159,12 @@ def compact(
     branch: str | None = None,
     max_bytes: int | None = None,
 ) -> Compaction:
-    """Rewrites small data files, so that the number of files comes near size / target.
+    """Rewrites small data files, so that the number of files comes near the table's size / target size.
 
-    On main, it then also rewrites position delete files, and manifests if there are many.
+    On main, a compaction then also rewrites position delete files, and manifests if there are many.
 
     Args:
-        target: The target size of a file in bytes; 0 for the table's own.
+        target: The target size of a file in bytes; 0 for the size in the table's properties.
         branch: The branch; None for main.
         max_bytes: About how many bytes the compaction may read; None for no limit.
 
@@ -172,19 +172,19 @@ def compact(
         NotFound: There is no such table or branch.
         RunError: Spark or the catalog failed.
     """
-    target, empty = _inspect(spark, name, target, branch)
+    target, empty = _target_and_emptiness(spark, name, target, branch)
     if empty:
         return Compaction(name.text, target)
-    work = _Compaction(spark, name, target, branch, max_bytes)
-    work.data_files()
+    work = _RunningCompaction(spark, name, target, branch, max_bytes)
+    work.rewrite_data_files()
     if branch is None and work.gave_up is None:
-        work.delete_files()
+        work.rewrite_delete_files()
         work.rewrite_manifests()
     return work.result()
 
 
-def _inspect(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
-    """The target size of a file, and whether the branch is empty; the metadata is released before the work begins.
+def _target_and_emptiness(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
+    """The target size of a file, and whether the branch is empty. Releases the metadata before the compaction begins.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -195,7 +195,7 @@ def _inspect(spark: SparkSession, name: TableName, target: int, branch: str | No
     return target_size(table, target), head_of(table, branch) is None
 
 
-class _Compaction:
+class _RunningCompaction:
     """A compaction under way, with its counts."""
 
     def __init__(
@@ -216,32 +216,32 @@ class _Compaction:
         files, size = (int(head.summary().get(key) or 0) if head is not None else 0 for key in keys)
         return Compaction(self.name.text, self.target, files=files, bytes=size, gave_up=self.gave_up, **self._counts)
 
-    def data_files(self) -> None:
+    def rewrite_data_files(self) -> None:
         """Rewrites small data files, in at most two passes."""
-        for share in SMALL:
+        for share in SMALL_SHARES:
             self._pass(max(1, int(share * self.target)))
             is_limit_near = self.max_bytes is not None and self._counts["read"] >= self.max_bytes / 2
             if is_limit_near or self.gave_up is not None or self.result().size_deviation <= TOLERANCE:
                 return
 
     def _pass(self, small: int) -> None:
-        """Rewrites the files below a size: in several commits if writers only append, else in one commit."""
+        """Rewrites the files below the size `small`: in several commits if writers only append, else in one commit."""
         while self.gave_up is None:
             table = load_existing(self.spark, self.name)
-            several_commits = not self._only_one_commit and not self._changes_rows(table)
+            several_commits = not self._only_one_commit and not self._writers_change_rows(table)
             options = {
                 **rewrite_options(small),
-                **self._limit(table, small),
+                **self._limit_option(table, small),
                 **(SEVERAL_COMMITS if several_commits else {}),
             }
-            result = self._try(partial(self._rewrite, table, options))
+            result = self._attempt(partial(self._rewrite, table, options))
             if result is not None and (int(result.rewrittenDataFilesCount()) or not several_commits):
                 return
-            # With several commits, Iceberg reports neither failures nor conflicts. With one commit it does.
+            # With several commits, Iceberg hides failures and conflicts. With one commit, Iceberg raises them.
             self._only_one_commit = True
 
-    def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
-        """The option that limits the bytes that are read; empty if all small files together are within the limit."""
+    def _limit_option(self, table: JavaTable, small: int) -> dict[str, str]:
+        """The option that limits how much is read; empty if all small files together are within the limit."""
         if self.max_bytes is None:
             return {}
         remaining = self.max_bytes - self._counts["read"]
@@ -254,13 +254,13 @@ class _Compaction:
             return {}
         return {"max-files-to-rewrite": str(max(2, count * remaining // size))}
 
-    def delete_files(self) -> None:
-        """Rewrites the position deletes of merge-on-read writers for data files that were not rewritten."""
+    def rewrite_delete_files(self) -> None:
+        """Rewrites position delete files: those that apply to data files which the compaction did not rewrite."""
         table = load_existing(self.spark, self.name)
         head = head_of(table, None)
         if head is None or int(head.summary().get("total-position-deletes") or 0) == 0:
             return
-        result = self._try(actions(self.spark).rewritePositionDeletes(table).execute)
+        result = self._attempt(actions(self.spark).rewritePositionDeletes(table).execute)
         if result is not None:
             self._counts["deletes"] += int(result.rewrittenDeleteFilesCount())
 
@@ -269,7 +269,7 @@ class _Compaction:
         table = load_existing(self.spark, self.name)
         if not _many_manifests(table):
             return
-        result = self._try(actions(self.spark).rewriteManifests(table).execute)
+        result = self._attempt(actions(self.spark).rewriteManifests(table).execute)
         if result is not None:
             self._counts["manifests"] += sum(1 for _ in result.rewrittenManifests())
 
@@ -286,21 +286,21 @@ class _Compaction:
         self._counts["read"] += int(result.rewrittenBytesCount())
         return result
 
-    def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; returns None after a conflict with another writer, and sets `gave_up` after a few."""
+    def _attempt(self, act: Callable[[], T]) -> T | None:
+        """Runs an action; returns None after a conflict with another writer. `MAX_CONFLICTS` of them set `gave_up`."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:
-            reason = conflict(error)
+            reason = conflict_reason(error)
             if reason is None:
-                raise failed(self.name, "compaction", error) from error
+                raise failure(self.name, "compaction", error) from error
             self._counts["conflicts"] += 1
             if self._counts["conflicts"] >= MAX_CONFLICTS:
                 self.gave_up = f"it yielded to another writer {MAX_CONFLICTS} times: {reason}"
             return None
 
-    def _changes_rows(self, table: JavaTable) -> bool:
-        """True if writers change rows or publish branches. Each commit of a compaction may then cost them a retry."""
+    def _writers_change_rows(self, table: JavaTable) -> bool:
+        """True if writers change rows or publish branches, so that a commit of a compaction may make them retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
         known = [refs.get(name) for name in listed(refs.keySet())]
@@ -332,15 +332,15 @@ def _many_manifests(table: JavaTable) -> bool:
 # failures
 
 
-def conflict(error: Exception) -> str | None:
-    """The conflict with another writer that made an action fail; None for other failures."""
+def conflict_reason(error: Exception) -> str | None:
+    """Iceberg's message about the conflict with another writer that made an action fail; None for other failures."""
     for cause in java_causes(error):
         if str(cause.getClass().getSimpleName()) in CONFLICTS:
             return str(cause.getMessage() or cause.getClass().getSimpleName()).splitlines()[0]
     return None
 
 
-def failed(name: TableName, operation: str, error: Exception) -> RunError:
+def failure(name: TableName, operation: str, error: Exception) -> RunError:
     """The error for an operation that failed in Iceberg or Spark, with the message of the root cause."""
     causes = list(java_causes(error))
     if not causes:

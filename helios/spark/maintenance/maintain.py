@@ -25,8 +25,8 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.updates import JavaExpiry
 from helios.spark.maintenance.compact import (
     actions,
-    conflict,
-    failed,
+    conflict_reason,
+    failure,
     load_existing,
 )
 from helios.spark.session import session
@@ -38,7 +38,7 @@ E = TypeVar("E", bound=JavaExpiry)
 
 @dataclass(frozen=True)
 class Expired:
-    """The result of an expiry: the removed snapshots, and the numbers of deleted files; None if not counted."""
+    """The result of an expiry: the ids of the expired snapshots, and numbers of deleted files; None if not counted."""
 
     table: str
     snapshots: tuple[int, ...]
@@ -58,7 +58,7 @@ class Orphans:
 
 
 def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> SparkSession:
-    """Starts a Spark session with some catalogs.
+    """Starts a Spark session that knows some catalogs.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
@@ -76,7 +76,7 @@ def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> Spa
 
 
 def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: bool = False) -> Expired:
-    """Expires the planned snapshots, and deletes the files that only they reference.
+    """Expires the planned snapshots, and deletes the files that no other snapshot references.
 
     Args:
         spark: A session with the table's catalog.
@@ -92,8 +92,8 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
         return Expired(name.text, (), data_files=0, delete_files=0, manifests=0, manifest_lists=0)
     table = load_existing(spark, name)
     try:
-        # The retention that a branch declares for itself may expire more snapshots than planned.
-        expiring = {int(snapshot.snapshotId()) for snapshot in _exactly(table.expireSnapshots(), ids).apply()}
+        # The retention of a single branch may expire more snapshots than planned.
+        expiring = {int(snapshot.snapshotId()) for snapshot in _only(table.expireSnapshots(), ids).apply()}
         endangered = sorted((expiring - set(ids)) & expiry.needed)
         if endangered:
             raise InputError(
@@ -103,16 +103,16 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
                 fix="raise max-snapshot-age-ms or min-snapshots-to-keep of the branch, or let the reader catch up.",
             )
         if on_driver:
-            _exactly(table.expireSnapshots(), ids).commit()
+            _only(table.expireSnapshots(), ids).commit()
             return Expired(name.text, tuple(sorted(expiring)))
-        result = _exactly(actions(spark).expireSnapshots(table), ids).execute()
+        result = _only(actions(spark).expireSnapshots(table), ids).execute()
     except (Py4JJavaError, PySparkException) as error:
-        if "Still referenced by refs" in str(error) or conflict(error) is not None:
+        if "Still referenced by refs" in str(error) or conflict_reason(error) is not None:
             raise RunError(
                 f"table {name.text} was changed by another writer meanwhile; nothing was expired.",
                 fix="repeat the command.",
             ) from error
-        raise failed(name, "expiry", error) from error
+        raise failure(name, "expiry", error) from error
     deletes = int(result.deletedPositionDeleteFilesCount()) + int(result.deletedEqualityDeleteFilesCount())
     return Expired(
         name.text,
@@ -124,8 +124,8 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
     )
 
 
-def _exactly(expiry: E, ids: list[int]) -> E:
-    """The expiry, limited to these snapshots: its limits of age and number are set so that they expire no others."""
+def _only(expiry: E, ids: list[int]) -> E:
+    """Limits an expiry to these snapshots: by age and number, the expiry then selects no others."""
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -138,7 +138,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     Args:
         spark: A session with the table's catalog, in UTC.
         older_than: Seconds; younger files stay, since they may be part of a commit under way.
-        dry_run: Whether the files are only listed.
+        dry_run: Whether the files are only listed, and not deleted.
 
     Raises:
         DeclarationError: The age is less than a day.
@@ -161,7 +161,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
         _refuse_checkpoints(name, table, files)
         files = remove(dry=False) if files and not dry_run else files
     except (Py4JJavaError, PySparkException) as error:
-        raise failed(name, "search for orphan files", error) from error
+        raise failure(name, "search for orphan files", error) from error
     return Orphans(name.text, files, deleted=not dry_run)
 
 
@@ -170,13 +170,13 @@ BUCKETS = ("s3", "s3a", "s3n", "gs")
 
 
 def _refuse_shared_folder(name: TableName, location: str) -> None:
-    """Refuses a folder that holds other tables, such as those of a namespace with the table's name."""
-    folder = f"{location.rstrip('/')}/"
+    """Refuses a folder that also holds other tables, such as those of a namespace named like the table."""
+    folder = _bucket_and_path(f"{location.rstrip('/')}/")
     other_locations = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
     tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
     other_locations += [str(name.catalog.load(table).iceberg.location()) for table in tables]
-    shared = next((other for other in other_locations if _place(f"{other}/").startswith(_place(folder))), None)
+    shared = next((other for other in other_locations if _bucket_and_path(f"{other}/").startswith(folder)), None)
     if shared is not None:
         raise InputError(
             f"the folder {location} of {name.text} also holds {shared}, whose files would be taken for orphans.",
@@ -184,18 +184,18 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
         )
 
 
-def _place(location: str) -> str:
-    """The bucket and the path of a location; only the path elsewhere, where one folder has several forms."""
+def _bucket_and_path(location: str) -> str:
+    """The bucket (if there is one) and the path: a folder may be written in several ways, as file:/a and file:///a."""
     parts = urlsplit(location)
     return (parts.netloc if parts.scheme in BUCKETS else "") + parts.path
 
 
 def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
-    """Refuses a folder that holds a checkpoint, whose files no snapshot references."""
+    """Refuses a folder that also holds a checkpoint, since no snapshot references the files of a checkpoint."""
     location = str(table.location()).rstrip("/")
-    own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
+    own_folders = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
     folders = {folder for file in files for folder in _folders_of(file, urlsplit(location).path)}
-    for folder in sorted(folder for folder in folders if not _path(f"{folder}/").startswith(own)):
+    for folder in sorted(folder for folder in folders if not _path(f"{folder}/").startswith(own_folders)):
         if table.io().newInputFile(f"{folder}/helios/identity.json").exists():
             raise InputError(
                 f"the folder {location} of {name.text} also holds the checkpoint {folder}, whose files would be taken "
@@ -213,7 +213,7 @@ def _folders_of(file: str, top: str) -> Iterator[str]:
 
 
 def _path(location: str) -> str:
-    """The path of a location: one file system may have several schemes, such as s3 and s3a."""
+    """The path of a location, without the scheme: one file system may have several, such as s3 and s3a."""
     return urlsplit(location).path
 
 
@@ -221,7 +221,7 @@ def _path(location: str) -> str:
 
 
 def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
-    """Changes a branch or a tag of a table whose metadata PyIceberg cannot write.
+    """Changes a branch or a tag through Iceberg's Java API, for tables whose metadata PyIceberg cannot write.
 
     Raises:
         RunError: The commit failed: the table was changed meanwhile, or the catalog is unavailable.
@@ -230,7 +230,7 @@ def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
     try:
         REF_CHANGES[change.action](snapshots, change).commit()
     except (Py4JJavaError, PySparkException) as error:
-        raise failed(name, change.action.replace("_", " "), error) from error
+        raise failure(name, change.action.replace("_", " "), error) from error
 
 
 REF_CHANGES: dict[str, Any] = {
@@ -240,4 +240,4 @@ REF_CHANGES: dict[str, Any] = {
     "remove_branch": lambda snapshots, change: snapshots.removeBranch(change.name),
     "set_main": lambda snapshots, change: snapshots.setCurrentSnapshot(change.snapshot),
 }
-"""The call of Iceberg for each `RefChange.action`."""
+"""The Iceberg method for each `RefChange.action`."""

@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.spark.jvm.errors import CONFLICTS, java_class
-from helios.spark.maintenance.compact import failed, load_existing
+from helios.spark.maintenance.compact import failure, load_existing
 from helios.table.publish import Publication
 from helios.table.refs import MAIN
 
 
 def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
-    """Moves main to the head of a branch, and writes the pipelines' records for main, in one commit.
+    """In one commit, moves main to the head of a branch, and writes the pipelines' records for main.
 
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
@@ -24,7 +24,7 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
         fix="check the table, and repeat the command.",
     )
     table = load_existing(spark, name)
-    # The transaction begins before the checks: they see every earlier commit, and a later commit makes it fail.
+    # The transaction begins before the checks. The checks see each earlier commit; a later one fails the transaction.
     transaction = table.newTransaction()
     branch, main = table.refs().get(planned.branch), table.refs().get(MAIN)
     heads = [int(ref.snapshotId()) if ref is not None else None for ref in (branch, main)]
@@ -51,4 +51,4 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     except Py4JJavaError as error:
         if java_class(error) in CONFLICTS:
             raise changed_error from error
-        raise failed(name, f"publishing {planned.branch}", error) from error
+        raise failure(name, f"publishing {planned.branch}", error) from error

@@ -1,4 +1,4 @@
-"""Maintenance of a target between its writer's own batches, so that the two cannot conflict."""
+"""Maintenance of a table by the pipeline that writes the table."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 EXPIRE_EVERY = 3600.0
-"""The seconds between two expiries by a running pipeline; a tenth of the setting `expire`, if that is shorter."""
+"""The seconds between two expiries by a running pipeline, or a tenth of the setting `expire` if that is less."""
 ORPHANS_EVERY = 86400.0
-"""The seconds between two searches for orphan files: each search lists the table's whole folder."""
-AFTER_FAILURE = 600.0
+"""The seconds between two searches for orphan files. A search lists all files in the table's folder."""
+RETRY_SECONDS = 600.0
 """Seconds before a failed task is retried."""
 MAX_BYTES = 4 << 30
 """About how many bytes a compaction between two batches may read, since the writer waits for it."""
 SMALL_HISTORY, FEW_FILES = 2_000, 100_000
-"""Up to this many snapshots and data files, the driver finds the files to delete. It takes 0.15 s, and Spark 1.1 s."""
+"""Up to this many snapshots and data files, the driver finds the files to delete, in 0.15 s. Spark takes 1.1 s."""
 MIN_NEW_FILES, MAX_NEW_FILES = 5, 100
-"""The bounds of the number of new files after which a table is compacted.
+"""The least and the largest number of new files after which a table is compacted.
 
-Within these bounds, it is a twentieth of the number of files that the table would have with files of the target size.
+Between the two, the number is a twentieth of the files that the table would have with files of the target size.
 """
 
 
@@ -51,7 +51,7 @@ class Upkeep:
     Attributes:
         kind: The task: compact, expire or orphans.
         done: The result of the task; None if it failed.
-        problem: The reason why it failed; None if it did not. The writer continues, and the task is retried later.
+        problem: Why the task failed; None if it succeeded. The writer continues, and the task is retried later.
     """
 
     kind: str
@@ -60,8 +60,8 @@ class Upkeep:
     seconds: float = 0.0
 
 
-class Notes(Protocol):
-    """A store of small text files, such as a checkpoint."""
+class TextFiles(Protocol):
+    """A folder of small text files, such as a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -69,14 +69,14 @@ class Notes(Protocol):
 
 
 class Maintainer:
-    """Maintains a table between its writer's own batches, so that the two cannot conflict.
+    """Maintains a table between the batches of its writer, so that maintenance and batches cannot conflict.
 
-    Most calls of `after_batch` find that no task is due. They only read the summary of one snapshot.
+    In most calls of `after_batch`, no task is due. Such a call only reads the summary of one snapshot.
 
     Args:
         spark: A session with the table's catalog, in UTC.
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
-        notes: Stores the times of the last tasks; None if every run starts without them.
+        notes: Keeps the times of the last tasks for later runs; None to forget them.
         branch: The branch that the writer writes; None for main.
     """
 
@@ -87,7 +87,7 @@ class Maintainer:
         settings: Maintenance,
         *,
         catalogs: Iterable[Catalog] = (),
-        notes: Notes | None = None,
+        notes: TextFiles | None = None,
         branch: str | None = None,
     ) -> None:
         self.spark = spark
@@ -117,7 +117,7 @@ class Maintainer:
         try:
             done = act()
         except (HeliosError, Py4JError, PySparkException, OSError) as error:
-            self._not_before[kind] = time.time() + AFTER_FAILURE
+            self._not_before[kind] = time.time() + RETRY_SECONDS
             return Upkeep(kind, problem=first_line(error), seconds=time.monotonic() - began)
         return Upkeep(kind, done, seconds=time.monotonic() - began) if done is not None else None
 
@@ -133,12 +133,12 @@ class Maintainer:
         done = compact(self.spark, self.table, size, branch=self.branch, max_bytes=MAX_BYTES)
         after = head_of(load_existing(self.spark, self.table), self.branch)
         deletes = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
-        # After a compaction that came near its limit, there is no baseline, so that the next batch continues it.
+        # Without a baseline after a compaction that came near its limit, the compaction goes on after the next batch.
         self._baseline = {} if done.read >= MAX_BYTES / 2 else {"files": done.files, "deletes": deletes}
         return done if done.rewritten or done.deletes or done.gave_up else None
 
     def _has_grown(self, size: int) -> bool:
-        """True if enough files are new. The table's metadata is released before the compaction begins."""
+        """True if enough files are new. Releases the table's metadata before the compaction begins."""
         table = load_existing(self.spark, self.table)
         head = head_of(table, self.branch)
         if head is None:
@@ -159,7 +159,7 @@ class Maintainer:
         age = timedelta(seconds=self.settings.expire or 0.0)
         known_warehouses = warehouses(self._catalogs.values())
         expiry = planned_among(loaded, age, None, self.settings.readers, known_warehouses)
-        done = expire(self.spark, self.table, expiry, on_driver=_is_small(loaded.iceberg.metadata))
+        done = expire(self.spark, self.table, expiry, on_driver=_is_faster_on_driver(loaded.iceberg.metadata))
         self._store_time("expire")
         return done if done.snapshots else None
 
@@ -187,8 +187,8 @@ class Maintainer:
             self._store.write(self._file_name, json.dumps(self._last_times))
 
 
-def _is_small(metadata: TableMetadata) -> bool:
-    """True if the driver finds the files of expired snapshots faster than a Spark job."""
+def _is_faster_on_driver(metadata: TableMetadata) -> bool:
+    """True if the driver finds the files to delete faster than a Spark job."""
     head = metadata.current_snapshot()
     files = as_snapshot(head).summary.get("total-data-files") if head is not None else None
     return len(metadata.snapshots) <= SMALL_HISTORY and int(files or 0) <= FEW_FILES

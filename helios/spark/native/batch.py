@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from helios.catalog.spec import Catalog
 from helios.errors import RunError
 from helios.native.program import NotNative, Program
-from helios.native.storage import delete, is_local, sweep
+from helios.native.storage import delete, delete_by_prefix, is_local
 from helios.native.work import Share, Stores, Target, TaskReport, Work
 from helios.plan.native import engine
 from helios.spark.jvm.classes import classes
@@ -29,14 +29,14 @@ from helios.spark.native.stores import Store
 
 
 class SmallBatch(NotNative):
-    """The reason that a batch is too small for the engine. The plan mentions it, but the run does not report it."""
+    """The batch is too small for the engine. The plan mentions this reason, but the run does not report it."""
 
 
 def refuse_small(size: int | None) -> None:
-    """Leaves a small batch to Spark: raises `SmallBatch`.
+    """Raises `SmallBatch` for a batch that is too small for the engine.
 
     Args:
-        size: The size of the batch in bytes, for an upsert with the size of the target added; None if unknown.
+        size: The size of the batch in bytes, plus the size of the target for an upsert; None if unknown.
     """
     if size is not None and size < engine.SMALL:
         raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
@@ -48,7 +48,7 @@ class WrittenFiles:
 
     Attributes:
         folder: The folder of the files; files of partitions are in subfolders.
-        name: The prefix of their names.
+        name: The prefix of the files' names.
         files: The metadata of each file, as Iceberg's JSON.
     """
 
@@ -58,17 +58,17 @@ class WrittenFiles:
     store: Store = field(default_factory=Store)
 
     def from_reports(self, reports: Iterable[TaskReport]) -> WrittenFiles:
-        """A copy with the files that the tasks have reported."""
+        """A copy that has the files from the reports of tasks."""
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes the files; on a local disk, or if the files are unknown, also those that failed tasks left behind."""
+        """Deletes the files. On a local disk, or if `files` is empty, files of failed tasks are deleted, too."""
         if not is_local(self.folder):
             # The folder is searched only if the files are unknown, because listing a large table in a store is slow.
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
-                sweep(self.folder, f"{self.name}-", self.store.properties)
+                delete_by_prefix(self.folder, f"{self.name}-", self.store.properties)
             return
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
             if os.path.exists(path):
@@ -81,13 +81,13 @@ class NativeBatch:
 
     Attributes:
         catalog: The catalog of the table that is written.
-        only_if_better: Whether the batch is left to Spark if Spark would be faster, or would write far fewer files.
-        explain: Called with the reason if Spark must write the batch.
-        planned: Whether Spark has also planned a read of these files, and has counted them.
-        files_counted: A list that is not empty once the files are counted. A batch that is written again after a
-            conflict is counted only once.
-        dropped: A list with the number of rows that expectations dropped. It is empty until the engine has written the
-            batch, and if Spark writes the batch.
+        only_if_better: Whether to leave the batch to Spark if Spark is faster, or writes far fewer files.
+        explain: Is called with the reason if Spark must write the batch.
+        planned: Whether Spark has planned to read these files, too, and has counted them already.
+        files_counted: A list that has an item once the files are counted, so that a batch that is written again after
+            a conflict is counted once.
+        dropped: A list whose item is the number of rows that expectations dropped. The list is empty until the engine
+            has written the batch, and if Spark writes the batch.
     """
 
     files: SourceFiles
@@ -106,17 +106,17 @@ class NativeBatch:
             self.explain(str(reason))
 
     def count_files(self) -> None:
-        """Counts the files as read, unless they are counted already."""
+        """Counts the files as read; does nothing when called again."""
         if not self.files_counted:
             self.files_counted.append(True)
             self.files.done(self.planned)
 
     def count_dropped(self, reports: Iterable[TaskReport]) -> None:
-        """Stores the number of dropped rows that the tasks have reported."""
+        """Stores the sum of the dropped rows in the reports of tasks."""
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, analyzed: StructType, stored: StructType) -> None:
-        """Raises `NotNative` if Spark's analyzer or the table has other columns than the engine after the steps.
+        """Raises `NotNative` unless the engine, Spark's analyzer and the table have the same columns after the steps.
 
         Args:
             analyzed: The columns after the steps, according to Spark's analyzer.
@@ -148,7 +148,7 @@ class NativeBatch:
             return written
         stores = inputs.store.properties, store.properties
         try:
-            reports = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
+            reports = run_tasks(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
         except BaseException:
             written.delete()
             raise
@@ -160,7 +160,7 @@ class NativeBatch:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_many_written([file["file-size-in-bytes"] for file in files], partitions, target)
         except (NotNative, RunError):
-            # A task that refuses its work has deleted its own files.
+            # A task that refuses its work has already deleted its own files.
             if files or is_local(target.folder):
                 written.delete()
             raise
@@ -169,8 +169,8 @@ class NativeBatch:
         return written
 
 
-def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
-    """Runs Spark tasks of one kind: one task for each share of the work.
+def run_tasks(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
+    """Runs a Spark job with one task for each share of the work.
 
     Args:
         kind: The kind of task: a key of `helios.native.task.TASKS`.
@@ -182,13 +182,13 @@ def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stor
         The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # The function is pickled by value, so that it also runs in an executor without Helios. It contains the credentials
-    # of the stores, as Iceberg's own tasks do.
+    # The function is pickled by value, so that it also runs in an executor without Helios. The pickle has the
+    # credentials of the stores, as in Iceberg's own tasks.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 
 def require_accepted(reports: list[TaskReport]) -> list[TaskReport]:
-    """Returns the reports of tasks, if none of the tasks has refused its work.
+    """Returns the reports of tasks if all tasks have done their work.
 
     Raises:
         NotNative: A task has refused its work, so Spark must write the batch.
@@ -196,7 +196,7 @@ def require_accepted(reports: list[TaskReport]) -> list[TaskReport]:
     """
     misread = next((report["misread"] for report in reports if "misread" in report), None)
     if misread is not None:
-        raise RunError(f"{misread}.", fix="replace the file, or read the other columns: .select(...).")
+        raise RunError(f"{misread}.", fix="replace the file, or leave the column out: .select(...).")
     refused = next((report["refused"] for report in reports if "refused" in report), None)
     if refused is not None:
         raise NotNative(refused)

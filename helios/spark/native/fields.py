@@ -1,4 +1,4 @@
-"""Reads columns, properties and settings from the JVM, all items in one call, because a call for each item is slow."""
+"""Reads columns, properties and settings from the JVM: all in one call, because a call for each of them is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.spark.jvm.types.java import JavaMap
 
 
 class Field(TypedDict):
-    """A column in Iceberg's JSON format, which may also have an `initial-default`. A nested type is not a string."""
+    """A column in Iceberg's JSON. It may also have the key `initial-default`. A nested `type` is an object."""
 
     id: int
     name: str
@@ -26,7 +26,7 @@ def fields_of(schema: JavaSchema) -> list[Field]:
 
 
 def null_if_absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
-    """The ids of the columns that are null if a file lacks them: they have no default and no partition value."""
+    """The ids of columns that are null in files without them: optional columns without a default or partition value."""
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
     parsed = [json.loads(to_json(specs.get(spec_id))) for spec_id in listed(specs.keySet())]
     identities = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}

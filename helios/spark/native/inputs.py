@@ -23,22 +23,22 @@ from helios.spark.jvm.types.java import JavaList
 from helios.spark.native.fields import fields_of, null_if_absent
 from helios.spark.native.stores import Store, store_of
 
-MOST_FILES = 50_000
-"""A batch with more files of a table is left to Spark, because the driver sends a list of the files to the tasks."""
+MAX_FILES = 50_000
+"""A batch with more files of a table is left to Spark, because the driver sends the list of files to the tasks."""
 
 SCAN_FILES_JAVA = Path(__file__).with_name("ScanFiles.java")
 
-MOST_PART_BYTES = 64 << 20
+MAX_PART_BYTES = 64 << 20
 """The maximum number of bytes of a csv or json file that one task reads; larger files are split."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs for the tasks of a batch.
+    """The inputs of the tasks of a batch.
 
     Attributes:
         ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
-        absent: The columns that are null in files that lack them, because they were added later.
+        absent: The columns that were added to the table later. In a file without such a column, the column is null.
         groups: For each group of files, a map from each column to its name and Spark type in the files; None for a
             column that the files lack.
         texts: The format of the lines of each group of csv or json files.
@@ -74,10 +74,10 @@ class SourceFiles(Protocol):
         """The sequence number of the commit of each file, by the file's location; empty for files outside of tables."""
 
     def done(self, planned: bool) -> None:
-        """Called when the files have been read.
+        """Is called when the engine has read the files, to count them.
 
         Args:
-            planned: Whether Spark has also planned a read of these files, and has counted them.
+            planned: Whether Spark has planned to read these files, too, and has counted them already.
         """
 
 
@@ -87,11 +87,11 @@ class ScanFile:
 
     Attributes:
         format: PARQUET, AVRO or ORC.
-        size: Its size in bytes.
-        rows: The number of its rows, including deleted rows.
-        first_row: The id of its first row; None before format v3.
-        sequence: The sequence number of its commit.
-        deletes: Its delete files, each as location, content, format, size in bytes, and the offset and length of the
+        size: The size in bytes.
+        rows: The number of rows, including deleted rows.
+        first_row: The id of the first row; None before format v3.
+        sequence: The data sequence number.
+        deletes: The delete files, each as location, content, format, size in bytes, and the offset and length of the
             deletion vector.
     """
 
@@ -104,7 +104,7 @@ class ScanFile:
     deletes: Sequence[tuple[str, str, str, int, int | None, int | None]]
 
     def input(self, store: Store, side: str) -> InputFile:
-        """The file as the engine's tasks read it.
+        """The file, as an input of tasks.
 
         Args:
             side: "source" or "target", for the message.
@@ -123,18 +123,17 @@ class ScanFile:
         return InputFile(store.path(self.location), self.size, self.rows, self.location, tuple(deletes))
 
 
-def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], side: str, most: int) -> list[ScanFile]:
+def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], side: str, max_files: int) -> list[ScanFile]:
     """The files of scan tasks, in one JVM call.
 
     Args:
         side: "source" or "target", for the message.
-        most: The maximum number of files; a batch with more files is left to Spark.
 
     Raises:
-        NotNative: There are more than `most` files.
+        NotNative: There are more than `max_files` files.
     """
-    if int(tasks.size()) > most:
-        raise NotNative(f"a batch has more than {most:,} files of the {side}")
+    if int(tasks.size()) > max_files:
+        raise NotNative(f"a batch has more than {max_files:,} files of the {side}")
     files = cast("JavaFileReporter", instance(spark, SCAN_FILES_JAVA)).call(tasks)
     text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(files)
     return [ScanFile(*fields) for fields in json.loads(str(text))]
@@ -146,7 +145,7 @@ class TableFiles:
 
     Attributes:
         tasks: A scan task for each file.
-        on_read: Called after the files were read; its argument is `planned` of `SourceFiles.done`.
+        on_read: Is called by `done`, with the argument of `done`.
     """
 
     spark: SparkSession
@@ -162,7 +161,7 @@ class TableFiles:
 
     @cached_property
     def _files(self) -> list[ScanFile]:
-        return scan_files(self.spark, self.tasks, "source", MOST_FILES)
+        return scan_files(self.spark, self.tasks, "source", MAX_FILES)
 
     def inputs(self, program: Program) -> Inputs:
         """The inputs of the tasks for a program.
@@ -221,12 +220,12 @@ class FolderFiles:
         return Inputs(files, store, groups=groups, texts=self.texts)
 
     def _parts(self, file: InputFile) -> list[InputFile]:
-        """The parts of a csv or json file, one for each task; a parquet file is not split."""
-        if not self.texts or file.size <= MOST_PART_BYTES:
+        """The parts of a csv or json file that tasks read separately; a parquet file is one part."""
+        if not self.texts or file.size <= MAX_PART_BYTES:
             return [file]
         return [
-            replace(file, begin=begin, size=min(MOST_PART_BYTES, file.size - begin), whole=file.size)
-            for begin in range(0, file.size, MOST_PART_BYTES)
+            replace(file, begin=begin, size=min(MAX_PART_BYTES, file.size - begin), file_size=file.size)
+            for begin in range(0, file.size, MAX_PART_BYTES)
         ]
 
     def commits(self) -> Mapping[str, int]:

@@ -11,23 +11,23 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import string_map
 
 SMALLEST_SHARE = 2 << 20
-"""The minimum number of bytes that are worth a task of their own."""
+"""The minimum number of bytes that are worth another task."""
 LARGEST_SHARE = 512 << 20
 """The maximum number of bytes of files for one task."""
 SORTED_SHARE = 32 << 20
-"""The maximum for a table with a sort order, as tasks sort in memory. Spark also writes about this much to a file."""
+"""The same for a table with a sort order, since tasks sort in memory. Spark's own files have about this size, too."""
 FEW_FILES = 100
-MOST_TIMES = 3
+MAX_RATIO = 3
 SMALL_FILE = 16 << 20
-"""A batch writes too many files if it writes more than `FEW_FILES` files, more than `MOST_TIMES` times as many as Spark
-would write, and if the files have fewer than `SMALL_FILE` bytes on average."""
+"""A batch writes too many files if all of this holds: more than `FEW_FILES` files, more than `MAX_RATIO` times as many
+files as Spark would write, and a mean size below `SMALL_FILE` bytes."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
-    """The input files of each task; `cores` tasks run at the same time.
+    """Divides files over tasks, of which `cores` run at the same time.
 
     Raises:
-        NotNative: The table needs all rows of the batch in one task, and these are too many.
+        NotNative: The table needs all rows of the batch in one task, and the batch is too large for it.
     """
     if target.spread == "together":
         if sum(file.size for file in files) > SORTED_SHARE:
@@ -39,8 +39,8 @@ def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[li
     return divide(files, cores, SORTED_SHARE if target.sort else LARGEST_SHARE)
 
 
-def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) -> list[list[InputFile]]:
-    """Divides files into shares of about the same size in bytes, one share for each task.
+def divide(files: Iterable[InputFile], cores: int, max_bytes: int = LARGEST_SHARE) -> list[list[InputFile]]:
+    """Divides files into one share for each task; the shares have about the same size, of at most `max_bytes`.
 
     Examples:
         >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
@@ -52,7 +52,7 @@ def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
     by_size = sorted(files, key=lambda file: file.size, reverse=True)
     total = sum(file.size for file in by_size)
     count = min(len(by_size), cores, max(1, total // SMALLEST_SHARE))
-    count = min(len(by_size), max(count, math.ceil(total / most)))
+    count = min(len(by_size), max(count, math.ceil(total / max_bytes)))
     shares: list[list[InputFile]] = [[] for _ in range(count)]
     sizes = [0] * count
     for file in by_size:
@@ -62,11 +62,11 @@ def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
     return shares
 
 
-# limits to the number of written files
+# limits of the number of written files
 
 
 def last_partition_count(table: JavaTable) -> int:
-    """The number of partitions that a table's newest commit has changed, as an estimate for the next batch."""
+    """The number of partitions that a table's newest commit has changed: an estimate for the next batch."""
     snapshot = table.currentSnapshot()
     return int(string_map(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
 
@@ -77,29 +77,29 @@ def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, p
     `partitions` is the number of partitions that the batch is expected to have.
     """
     size = sum(file.size for share in shares for file in share)
-    if target.spread == "partitions" and are_many(len(shares) * partitions, partitions, size, target.file_size):
+    if target.spread == "partitions" and are_too_many(len(shares) * partitions, partitions, size, target.file_size):
         raise NotNative(
             "each native task would write a file for each partition; Spark first shuffles a partition into one task"
         )
 
 
 def refuse_many_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
-    """Raises `NotNative` for a batch whose tasks have written many more files than Spark would; sizes are in bytes."""
-    if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
+    """Raises `NotNative` if tasks have written many more files than Spark would. `sizes` has the bytes of each file."""
+    if target.spread == "partitions" and are_too_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
             "native tasks wrote many small files for each partition; Spark first shuffles a partition into one task"
         )
 
 
-def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
-    """True if there are far more files than Spark would write.
+def are_too_many(files: int, partitions: int, size: int, file_size: int) -> bool:
+    """True if tasks write far more files than Spark would. `size` is that of all files, `file_size` the target size.
 
     Spark writes one file for each partition, and more for a large partition.
 
     Examples:
-        >>> are_many(4_000, 500, 1 << 30, 512 << 20), are_many(4_000, 500, 1 << 40, 512 << 20)
+        >>> are_too_many(4_000, 500, 1 << 30, 512 << 20), are_too_many(4_000, 500, 1 << 40, 512 << 20)
         (True, False)
-        >>> are_many(1_000, 500, 1 << 30, 512 << 20), are_many(96, 12, 1 << 20, 512 << 20)
+        >>> are_too_many(1_000, 500, 1 << 30, 512 << 20), are_too_many(96, 12, 1 << 20, 512 << 20)
         (False, False)
     """
-    return files > FEW_FILES and files > MOST_TIMES * (partitions + size // file_size) and size < files * SMALL_FILE
+    return files > FEW_FILES and files > MAX_RATIO * (partitions + size // file_size) and size < files * SMALL_FILE

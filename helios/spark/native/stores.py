@@ -1,4 +1,4 @@
-"""Gives tasks access to object stores: through PyIceberg's client, with the settings of the catalog's storage."""
+"""Gives tasks access to object stores, with the settings of the catalog's storage. Tasks use PyIceberg's client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import string_map
 
 TASK_PROPERTIES = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""Prefixes of PyIceberg's properties for storage clients. Tasks get no others, so no tokens of the catalog."""
+"""Prefixes of PyIceberg's properties for storage clients. Tasks get no others, such as tokens of the catalog."""
 WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
 """Iceberg's storage clients that may also get credentials from the catalog's server."""
 
@@ -25,7 +25,7 @@ class Store:
 
     Attributes:
         kind: The kind of storage, as in `helios.catalog.storages.STORAGES`; "local" for the local disk.
-        properties: PyIceberg's properties, with secrets in clear text. They are sent to the tasks, and never shown.
+        properties: PyIceberg's properties, with secrets in clear text. Tasks get them; they are never shown.
     """
 
     kind: str = "local"
@@ -48,7 +48,7 @@ class Store:
 
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
-    """The store of a table's files; raises `NotNative` if tasks would not access it as Spark does."""
+    """The store of a table's files; raises `NotNative` if tasks would not access the files as Spark does."""
     kind = kind_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()
@@ -64,8 +64,8 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
     )
     if server_settings:
         # Credentials from a server expire, and only Iceberg's own client renews them.
-        raise NotNative(f"the catalog's server sets how its files are accessed ({', '.join(server_settings)})")
+        raise NotNative(f"the catalog's server sets how the table's files are accessed ({', '.join(server_settings)})")
     if in_use["io-impl"].endswith(WITH_CREDENTIALS) and int(io.credentials().size()):
-        raise NotNative("the catalog's server hands out keys to its files")
+        raise NotNative("the catalog's server hands out credentials for the table's files")
     properties = {key: value for key, value in pyiceberg_properties(catalog).items() if key.startswith(TASK_PROPERTIES)}
     return Store(kind, properties)

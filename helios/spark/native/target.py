@@ -31,11 +31,11 @@ KNOWN_PROPERTIES = frozenset(
         "dict-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count",
     )
 )  # fmt: skip
-"""Table properties for parquet files that the engine applies, or that are only hints about sizes."""
+"""Table properties about parquet: the engine applies them, or they are only hints about sizes."""
 REFUSED_PROPERTIES = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
-"""Table properties with which the engine does not write a table, unless their value is `false`."""
+"""The engine does not write a table that has one of these properties, unless its value is `false`."""
 SESSION_PREFIXES = (
     "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
     "spark.sql.parquet.binaryAsString",
@@ -48,9 +48,9 @@ REQUIRED_SETTINGS = {
     "spark.sql.session.timeZone": "utc",
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""Session settings that change the meaning of expressions, with the value that each must have if it is set."""
+"""Session settings that change the meaning of expressions. A setting that is set must have this value."""
 HARMLESS_WORDS = ("vectorization", "planning", "locality", "executor-cache", "aggregate-push-down")
-"""Session settings whose names contain one of these words change no result."""
+"""Settings whose names contain one of these words change no result, even with a prefix of `SESSION_PREFIXES`."""
 
 
 def target_of(
@@ -59,7 +59,7 @@ def target_of(
     """Describes the table for the tasks.
 
     Args:
-        properties: The properties that writers see: the table's own, with the overrides of the sink.
+        properties: The table's properties, as the sink overrides them.
         schema: The columns of the batch, which are also those of the table.
 
     Raises:
@@ -90,7 +90,7 @@ def target_of(
 
 
 def _level(codec: str, level: str) -> int | None:
-    """The number of a compression level; None for a codec without levels. Iceberg has names for the levels of gzip."""
+    """A compression level as a number; None for a codec without levels. For gzip, Iceberg names the levels."""
     if CODECS[codec] in ("snappy", "none"):
         return None
     if codec == "gzip" and level.upper() in GZIP_LEVELS:
@@ -109,7 +109,7 @@ def _refuse(spark: SparkSession, table: JavaTable, settings: Mapping[str, str]) 
             raise NotNative(f"the table has the property {key}")
     default_fs = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
     if not default_fs.startswith("file:"):
-        raise NotNative(f"the default file system is {default_fs}, which has the files of paths without a scheme")
+        raise NotNative(f"paths without a scheme are on the default file system {default_fs}")
     refused = next((key for key in REFUSED_PROPERTIES if settings.get(key, "false") != "false"), None)
     if refused is not None:
         raise NotNative(f"the table has the property {refused}")
@@ -131,13 +131,13 @@ def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
         if not FLAT.fullmatch(spark_types[name]) or not name.isidentifier() or not name.isascii():
             raise NotNative(f"the table has the column {name} of type {spark_types[name]}")
         if iceberg_type != _ICEBERG_TYPES.get(spark_types[name], spark_types[name].replace(",", ", ")):
-            raise NotNative(f"the table keeps {name} as {iceberg_type}")
+            raise NotNative(f"the table stores {name} as {iceberg_type}")
         columns.append(Column(name, field["id"], spark_types[name], field["required"], str(metrics.columnMode(name))))
     return tuple(columns)
 
 
 _ICEBERG_TYPES = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
-"""Iceberg's names of the types that have another name in Spark."""
+"""Iceberg's names of types, where Spark's name is another one."""
 
 
 def _spread(table: JavaTable, mode: str | None) -> str:
@@ -179,7 +179,7 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
 
 
 def _overflows(kind: str, transform: str) -> bool:
-    """True if Java computes a transform with numbers that may overflow.
+    """True if the numbers with which Java computes a transform may overflow.
 
     Examples:
         >>> _overflows("int", "truncate[2000000000]"), _overflows("bigint", "truncate[2000000000]")

@@ -1,9 +1,9 @@
 """An upsert by the columnar engine, which runs three Spark jobs.
 
 The first job has one task, which finds the newest row of each key. The tasks of the second job read the target's files,
-find the old rows of these keys, and write files of pairs: the old and the new row of a key. The tasks of the third job
-write the new rows, each with the row id of the row that it replaces. Then Iceberg, in the driver, writes deletion
-vectors from the positions of the old rows.
+find the old rows of these keys, and write files of pairs: each pair is the old and the new row of a key. The tasks of
+the third job write the new rows; a new row keeps the row id of the old row that it replaces. Then Iceberg, in the
+driver, writes deletion vectors from the positions of the old rows.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask, JavaT
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaIterable
 from helios.spark.jvm.types.updates import JavaRowDelta
-from helios.spark.native.batch import NativeBatch, WrittenFiles, data_files, refuse_small, require_accepted, run
+from helios.spark.native.batch import NativeBatch, WrittenFiles, data_files, refuse_small, require_accepted, run_tasks
 from helios.spark.native.fields import fields_of, null_if_absent, string_map
 from helios.spark.native.inputs import ScanFile, scan_files
 from helios.spark.native.spread import divide
 from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
 
-MOST_ROWS = 2_000_000
+MAX_ROWS = 2_000_000
 """The maximum number of rows of a batch, because one task keeps all of them in memory; Spark writes larger batches."""
-MOST_BYTES = 256 << 20
-"""The maximum number of bytes of the batch's files, for the same reason."""
-MOST_FILES = 1_000
+MAX_BYTES = 256 << 20
+"""The maximum number of bytes of the batch's files, also because one task keeps all rows in memory."""
+MAX_FILES = 1_000
 """The maximum number of target files that may have keys of the batch, because each file takes several JVM calls."""
 TASK_ROWS = 500_000
-"""The number of rows for each writing task; fewer rows are not worth a task that writes its own files."""
+"""The number of rows for each writing task; fewer rows are not worth another task."""
 
 KeyBounds = Mapping[str, Sequence[object]]
 """The smallest and the largest value of each key column in a batch, from `helios.native.newest.bounds`."""
@@ -57,7 +57,7 @@ class UpsertKeys:
 
     Attributes:
         order: The column that orders the rows with the same key; None if each key may occur only once.
-        scope: Returns the rows that a batch can change, given the number of its rows and the bounds of its keys.
+        scope: Returns the target's rows that a batch can change, from the batch's number of rows and bounds of keys.
     """
 
     keys: tuple[str, ...]
@@ -155,13 +155,13 @@ class _Attempt:
         stores: Stores = (self._source.store.properties, {})
         if not shares:
             return []
-        return require_accepted(run(self._pending.spark, kind, upsert.to_json(), shares, stores))
+        return require_accepted(run_tasks(self._pending.spark, kind, upsert.to_json(), shares, stores))
 
     def _write_newest(self) -> TaskReport:
         """Writes the newest row of each key into a file, which the tasks of the later jobs read."""
         files, commits = list(self._source.files), self._native.files.commits()
-        if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
-            raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
+        if sum(file.rows or 0 for file in files) > MAX_ROWS or sum(file.size for file in files) > MAX_BYTES:
+            raise NotNative(f"the batch has more than {MAX_ROWS:,} rows, or {MAX_BYTES >> 20} MB of files")
         # As with Spark, files are ordered by their commits, and then by their names.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
         (report,) = self._run_tasks("reduce", self._upsert, [[astuple(file) for file in files]])
@@ -173,10 +173,10 @@ class _Attempt:
         if not self._row_count:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
-        scanned = scan_files(self._pending.spark, tasks, "target", MOST_FILES)
+        scanned = scan_files(self._pending.spark, tasks, "target", MAX_FILES)
         inputs = [file.input(Store(), "target") for file in scanned]
         if any(offset is None for file in inputs for _, offset, _ in file.deletes):
-            raise NotNative("files of the table have position deletes from before its upgrade to format v3")
+            raise NotNative("files of the table have position deletes from before the upgrade to format v3")
         task_by_file = {file.location: task for file, task in zip(inputs, tasks.toArray(), strict=True)}
         reports = self._run_tasks("match", self._match_input(table), self._match_shares(inputs, scanned))
         vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]
@@ -212,13 +212,13 @@ class _Attempt:
 
 @dataclass(frozen=True)
 class _Change:
-    """The files of an upsert.
+    """The files that an upsert adds to a table, and those that it removes.
 
     Attributes:
         files: The metadata of the new data files, as Iceberg's JSON.
         added: The new deletion vectors.
-        removed: The delete files that the vectors replace.
-        referenced: The locations of the data files to which the vectors belong.
+        removed: The delete files that the new vectors replace.
+        referenced: The locations of the data files to which the new vectors belong.
     """
 
     table: JavaTable
@@ -260,7 +260,7 @@ def _with_vectors(
         file, deletes = task.file(), task.deletes()
         writer.delete(vector.location, _positions(vector), table.specs().get(file.specId()), file.partition())
         if int(deletes.size()):
-            # As with Iceberg's writer, a delete file for several data files stays: a vector takes precedence over it.
+            # As with Iceberg's writer, a delete file for several data files stays: the new vector takes precedence.
             of_one_file = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
             removed += [delete for delete in listed(deletes) if of_one_file(delete)]
     writer.close()
@@ -271,7 +271,7 @@ def _with_vectors(
 def _positions(vector: Vector) -> object:
     """The deleted positions of a data file, as an Iceberg `PositionDeleteIndex`."""
     blob = base64.b64decode(vector.blob)
-    # Iceberg's `deserialize` needs the metadata of a delete file. This one does not exist.
+    # Iceberg's `deserialize` needs the metadata of a delete file. This metadata describes a file that does not exist.
     descriptor = {
         "spec-id": 0, "content": "position-deletes", "file-path": "none", "file-format": "puffin", "partition": [],
         "file-size-in-bytes": len(blob), "record-count": vector.count, "referenced-data-file": vector.location,
@@ -290,7 +290,7 @@ def size_of(table: JavaTable) -> int:
 
 
 class _NoEarlierDeletes:
-    """A `java.util.function.Function` that returns no earlier deletes, because the tasks have already added them."""
+    """A `java.util.function.Function` that returns no earlier deletes, because the tasks' vectors include them."""
 
     def apply(self, location: str) -> None:
         return None

@@ -16,7 +16,7 @@ from helios.spark.native.stores import store_of
 from helios.spark.native.target import target_of
 
 AddFiles: TypeAlias = "Callable[[Iterable[JavaDataFile]], None]"
-"""Adds data files to a transaction."""
+"""A function that adds data files to a transaction."""
 
 
 def try_write(
@@ -28,7 +28,7 @@ def try_write(
 ) -> bool:
     """Writes a batch with the columnar engine; returns False, with nothing written, if Spark must write the batch.
 
-    `analyzed` has the columns after the steps, according to Spark's analyzer; `stored` has those of the table.
+    `analyzed` has the columns after the steps, according to Spark's analyzer; `stored` has the table's columns.
     """
     try:
         native.check_columns(analyzed, stored)

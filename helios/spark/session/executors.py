@@ -19,9 +19,9 @@ from helios.spark.jvm.types.spark import JavaSparkContext
 
 STORAGE_ADVICE = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
 EXECUTOR_WAIT = 20.0
-"""The number of seconds without an executor after which a message tells the user."""
+"""The number of seconds without an executor after which the user gets a message."""
 
-# Expressions for the host and the process that ran a task. Processes in different containers may have the same id.
+# Expressions for the host and the process of a task. Processes in different containers may have the same id.
 PROCESS = (
     "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
     "try_reflect('java.lang.ProcessHandle', 'current') AS process",
@@ -44,11 +44,11 @@ class Folder:
 
 
 class Executors:
-    """Verifies that executors see the folders of a pipeline; those that start later are verified before a batch.
+    """Verifies that executors see the folders of a pipeline. An executor that starts later is verified before a batch.
 
     Args:
-        tell: Called with a message if there is no executor, for which Spark itself waits silently.
-        stopping: Returns True once the run is stopping, so that the wait ends.
+        tell: Is called with a message while there is no executor. Spark itself waits silently.
+        stopping: Returns True when the run stops, so that the wait ends.
     """
 
     def __init__(
@@ -75,27 +75,27 @@ class Executors:
         """
         if self._master.startswith("local"):
             return
-        self._await()
-        if self._stopping() or self._executors() <= self._verified:
+        self._await_executor()
+        if self._stopping() or self._executor_addresses() <= self._verified:
             return
         processes_by_folder = [self._processes_that_see(folder) for folder in self._folders]
-        executors = self._executors()
+        executors = self._executor_addresses()
         if all(len(processes) >= len(executors) for processes in processes_by_folder):
-            self._verified = executors  # otherwise one was busy or new, and all are verified before the next batch
+            self._verified = executors  # otherwise an executor was busy or new: all are verified before the next batch
 
-    def _await(self) -> None:
+    def _await_executor(self) -> None:
         began, reported = time.monotonic(), False
-        while not self._executors() and not self._stopping():
+        while not self._executor_addresses() and not self._stopping():
             if not reported and time.monotonic() - began > EXECUTOR_WAIT:
                 reported = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(
-                    f"there is no executor on {self._master}: are its workers up, with the cores and the "
-                    f"memory that are requested (spark.executor.memory = {memory})?"
+                    f"there is no executor on {self._master}: are the workers of the cluster up, with the cores and "
+                    f"the memory that are requested (spark.executor.memory = {memory})?"
                 )
             time.sleep(0.1)
 
-    def _executors(self) -> set[str]:
+    def _executor_addresses(self) -> set[str]:
         """The addresses of the executors."""
         context: JavaSparkContext = self._spark.sparkContext._jsc.sc()
         addresses = context.getExecutorMemoryStatus().keys().toSeq()
@@ -103,16 +103,16 @@ class Executors:
         return {str(addresses.apply(i)) for i in range(addresses.size())} - {str(driver)}
 
     def _processes_that_see(self, folder: Folder) -> set[tuple[str, str]]:
-        """The processes that see a file that the driver writes into a folder; each task reads one byte of the file."""
-        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
+        """The processes that see a file which the driver writes into a folder. Each task reads one byte of the file."""
+        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executor_addresses()), 1)
         marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
         session = self._spark.newSession()
         session.conf.set("spark.sql.files.maxPartitionBytes", "1")
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
             marker.write_text("\n" * tasks)
-            # With this option a task without the file does not fail. A failed task would be tried again, perhaps on
-            # an executor that sees the file.
+            # With this option, a task that does not see the file does not fail. A failed task would be tried again,
+            # perhaps on an executor that sees the file.
             read = session.read.option("ignoreMissingFiles", "true").text(f"file:{marker}")
             successes = read.selectExpr(*PROCESS).collect()
         except OSError as error:
@@ -124,7 +124,7 @@ class Executors:
         finally:
             marker.unlink(missing_ok=True)
         if len(successes) < tasks:
-            hosts = sorted({executor.rpartition(":")[0] for executor in self._executors()})
+            hosts = sorted({executor.rpartition(":")[0] for executor in self._executor_addresses()})
             raise ConfigError(
                 f"{folder.purpose} {folder.path}, and not every executor of {self._master} sees what "
                 f"the driver writes there: {tasks - len(successes)} of {tasks} tasks on {', '.join(hosts)} did not. "
@@ -136,7 +136,7 @@ class Executors:
 
 
 def folders_of(plan: Plan, checkpoint: str) -> list[Folder]:
-    """The local folders that the executors of a pipeline write: warehouses, and the checkpoint if it is not in one."""
+    """The local folders that a pipeline's executors write: warehouses, and a checkpoint outside of these."""
     folders: list[Folder] = []
     for catalog in plan.catalogs:
         conf = spark_conf(catalog)

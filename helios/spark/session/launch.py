@@ -24,8 +24,8 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""With this setting pyspark sends the Python line that creates a column to the JVM, which takes ten JVM calls for each
-column. No message of Helios shows that line."""
+"""With this setting, pyspark sends to the JVM the Python line that creates a column, in ten calls for each column. No
+message of Helios shows that line."""
 JARS, SQL_EXTENSIONS = "spark.jars", "spark.sql.extensions"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
@@ -37,7 +37,7 @@ STATE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Spark would count the keys, with a look-up before each write. Helios does not show that count.
+    # With `true`, Spark looks up each key before a write, to count the keys. Helios does not show that count.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
 """Settings of the state store for new checkpoints. An old checkpoint keeps the provider that its offset log names."""
@@ -55,16 +55,15 @@ DEFAULTS = {
     **STATE,
 }
 WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
-"""The daemon whose Python workers ignore a SIGTERM. It is set only if the workers use this Python: another may lack
-Helios."""
+"""The daemon whose Python workers ignore a SIGTERM. Workers with another Python may lack Helios and so the daemon."""
 
 LOCAL_DEFAULTS = {
-    # Spark's UI would add half a second to every start; [spark.conf] turns it on.
+    # Spark's UI would add half a second to every start; [spark.conf] can turn the UI on.
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Spark's default of 200 is meant for clusters: each batch would open 200 state stores. A stream keeps the number of
-    # its first start.
+    # Spark's default of 200 is meant for clusters: each batch would open 200 state stores. A stream keeps the number
+    # with which it first started.
     "spark.sql.shuffle.partitions": "4",
 }
 
@@ -79,7 +78,7 @@ class Jvm:
         config: The user's master and conf.
         conf: The conf that the session starts with.
         log: The file with the error output of the JVM; None if the output is shown to the user.
-        starting: The JVM that is starting; None if a JVM runs already, or if pyspark will start it.
+        starting: The JVM that is starting; None if a JVM already runs, or if pyspark will start one.
         slim: Whether the JVM was started by a recipe (`helios.environment.recipe`), without the functions of Spark ML.
     """
 
@@ -103,8 +102,8 @@ def launch(
 
     Args:
         debug: Whether Spark's own log is shown.
-        java_options: Options of the JVM; by default those that use the class archive, when there is one.
-        running: Whether this process has a JVM already, so that none is started.
+        java_options: Options of the JVM; by default the options that use the class archive, if there is one.
+        running: Whether this process already has a JVM, so that none is started.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing.
@@ -115,7 +114,7 @@ def launch(
     java_home = java.find_java()
     os.environ.update(java.environment(java_home))
     if _is_local(config):
-        # Without this variable, Spark looks up the name of this machine, and does not start if DNS does not know it.
+        # Without this variable, Spark looks up this machine's name, and does not start if DNS does not know the name.
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
     archive_options = class_archive.options(java_home, version) if java_options is None else java_options
@@ -124,24 +123,24 @@ def launch(
     options = f"{log_options} {archive_options} {user_options}".strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
     if (python := _python(config)) is not None:
-        # pyspark reads spark.pyspark.python only under spark-submit, so the variable is set, too. Local workers use
-        # this interpreter, whose packages the user's steps import. A cluster's machines may not have this path.
+        # pyspark reads spark.pyspark.python only under spark-submit, so PYSPARK_PYTHON is set, too. Local workers need
+        # this interpreter's packages for the user's steps. A cluster's machines may not have this path.
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the JVM starts
+    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - stays open while the JVM starts
     if running or gateway.left_to_pyspark():
         return Jvm(config, conf, version, log)
     recipe = class_archive.recipe(java_home, version)
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
-    del conf[JARS]  # the jars are on the class path already; Spark would copy them for its executor
+    del conf[JARS]  # the class path has the jars already; Spark would copy jars of the conf for its executor
     conf = {**LOCAL_FILES, **conf}
     starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)
 
 
 def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings on the command line of a JVM, which everybody can read; secrets go through a socket instead."""
+    """The settings for a JVM's command line, which everybody can read. Secrets go through a socket instead."""
     user_pattern = config.spark_conf.get(REDACTION)
     public = {key: value for key, value in conf.items() if not is_hidden(key, value, user_pattern)}
     return {"spark.master": config.master, "spark.app.name": APP, **public}
@@ -165,7 +164,7 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
 
 
 def _joined(*lists: str) -> str:
-    """One list of several, separated by commas, each item once."""
+    """Joins comma-separated lists into one, with each item once."""
     items = (item.strip() for text in lists for item in text.split(","))
     return ",".join(dict.fromkeys(filter(None, items)))
 

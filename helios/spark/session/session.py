@@ -1,4 +1,4 @@
-"""Starts, connects to and clones Spark sessions, and sets the conf of catalogs in them."""
+"""Starts and clones Spark sessions, connects to starting ones, and sets the conf of catalogs in sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helios.model.values import SECRETS
 from helios.plan.nodes import Plan
 from helios.spark.jvm.answers import acknowledge_at_once
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
+from helios.spark.jvm.death import NO_ANSWER, hide_death_messages, java_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 from helios.spark.jvm.version import spark_version
@@ -41,7 +41,7 @@ from helios.spark.session.launch import (
     arguments,
     launch,
 )
-from helios.spark.session.ml import add_when_imported
+from helios.spark.session.ml import register_when_imported
 
 
 def components_of(plans: Iterable[Plan]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def start(
 
     Args:
         debug: Whether Spark's own log is shown.
-        java_options: Options of the JVM; by default those that use the class archive, when there is one.
+        java_options: Options of the JVM; by default the options that use the class archive, if there is one.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
@@ -66,7 +66,7 @@ def start(
 
 
 def connect(jvm: Jvm) -> SparkSession:
-    """The session of a starting JVM, or the running session. Raises an EnvironmentProblem if Spark does not start."""
+    """The session of a running or starting JVM; raises `EnvironmentProblem` if Spark does not start."""
     if jvm.log is not None:
         # pyspark writes the Java stack trace of every failed query to stderr, as JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = True
@@ -78,7 +78,7 @@ def connect(jvm: Jvm) -> SparkSession:
                 SparkContext._ensure_initialized(gateway=gateway(jvm), conf=conf)
             started = SparkSession.builder.config(conf=conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
-            reason = cause(error, _lines(jvm.log))
+            reason = failure_reason(error, _lines(jvm.log))
             raise EnvironmentProblem(
                 f"Spark {jvm.version} did not start on master {jvm.config.master}: {reason}",
                 fix="give this machine's name an address, as in /etc/hosts, or set SPARK_LOCAL_IP."
@@ -86,14 +86,14 @@ def connect(jvm: Jvm) -> SparkSession:
                 else "run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
     if jvm.slim:
-        add_when_imported()
+        register_when_imported()
     if jvm.log is not None:
-        quiet_death()
+        hide_death_messages()
     return started
 
 
 def gateway(jvm: Jvm) -> JavaGateway:
-    """Connects pyspark's gateway to a JVM; starts the JVM if it is not starting yet."""
+    """Connects pyspark's gateway to a JVM, and starts a JVM if none is starting."""
     if jvm.starting is None:
         public = SparkConf().setAll(list(arguments(jvm.config, jvm.conf).items()))
         return launch_gateway(public, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
@@ -119,7 +119,7 @@ def _lines(log: IO[bytes] | None) -> list[str]:
 
 
 def stop(session: SparkSession) -> None:
-    """Stops a session; does nothing if its JVM has ended, because the run reports that."""
+    """Stops a session. Ignores that the JVM has ended, because the run reports it."""
     try:
         session.stop()
     except NO_ANSWER:
@@ -131,8 +131,8 @@ def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
     return SparkConf().setMaster(master).setAppName(APP).setAll(list(conf.items()))
 
 
-def cause(error: Exception, log: Sequence[str]) -> str:
-    """The line that explains a failed start: from the output of the JVM, or otherwise from the error's text."""
+def failure_reason(error: Exception, log: Sequence[str]) -> str:
+    """The line of the JVM's output, or else of the error's text, that explains a failed start."""
     lines = [*log, *str(error).splitlines()]
     errors = [line for line in lines if "Exception" in line or "Error:" in line]
     if errors and "ExceptionInInitializerError" in errors[0]:  # this error does not name its cause
@@ -144,7 +144,7 @@ def cause(error: Exception, log: Sequence[str]) -> str:
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
     """Sets the conf of the plans' catalogs, checkpoints and folders in a running session.
 
-    The conf may contain secrets, which a list of processes would show if the JVM got them as arguments.
+    The conf may contain secrets. As arguments of the JVM, they would be visible in a list of processes.
     """
     plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
@@ -156,24 +156,24 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
         for location, storage in (*checkpoints, *folders):
             conf = hadoop_conf(location, plan.catalogs, storage)
             if conf:
-                _renew_client(session, location, conf)
+                _close_outdated_client(session, location, conf)
             for key, value in conf.items():
                 session.conf.set(key, value)
     schemes = {urlsplit(plan.checkpoint).scheme for plan in plans if plan.checkpoint}
     if schemes == {"file"} and session.conf.get(CHECKPOINT_FILES, None) is None:
-        session.conf.set(CHECKPOINT_FILES, spark_version(session).plain_checkpoint)
+        session.conf.set(CHECKPOINT_FILES, spark_version(session).checkpoint_class)
 
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 """The setting of the class with which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight
-processes (`readlink`) for each local file. The class `plain_checkpoint` does the same renames without them."""
+processes (`readlink`) for each local file. `SparkVersion.checkpoint_class` does the same renames without processes."""
 
 _HADOOP_CONF: dict[str, dict[str, str]] = {}
 """The conf that this process last used for a file system, by the root of the file system."""
 
 
-def _renew_client(session: SparkSession, location: str, conf: dict[str, str]) -> None:
-    """Closes Hadoop's client of a file system if its conf has changed: it would go on to use the old credentials."""
+def _close_outdated_client(session: SparkSession, location: str, conf: dict[str, str]) -> None:
+    """Closes Hadoop's client of a file system if the conf has changed, since the client has the old credentials."""
     parts = urlsplit(location)
     root = f"{parts.scheme}://{parts.netloc}/"
     former = _HADOOP_CONF.get(root)
@@ -208,20 +208,20 @@ def _redact(session: SparkSession, keys: Sequence[str]) -> None:
     java_session: JavaSparkSession = session._jsparkSession
     context_conf = java_session.sparkContext().conf()
     if context_conf.getBoolean("spark.eventLog.enabled", False):
-        # The event log contains the settings of every job, but redacts only those that are also in the context's conf.
+        # The event log has the settings of every job, but hides a value only if the context's conf has the key, too.
         context_conf.set(REDACTION, extended(context_conf.get(REDACTION, SECRETS)))
         for key in keys:
             context_conf.setIfMissing(key, "***")
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
-    """A session for a run that Python starts: a clone of the user's or the active session, or else a new session.
+    """A session for a run from Python: a clone of the given session, else of the active session, else a new session.
 
-    Each run gets its own session, because Spark would keep an earlier run's catalog of the same name.
+    Each run gets its own session, because a session keeps an earlier run's catalog of the same name.
 
     Args:
         config: The master and the conf, if a new session is started.
-        given: The user's session; None to use the active session.
+        given: The user's session; None if the user passed none.
     """
     active = given or SparkSession.getActiveSession()
     if active is not None:
@@ -232,7 +232,7 @@ def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -
 
 
 def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
-    """A clone of the user's session with the catalogs of the plans; the user's own session is not changed.
+    """A clone of the user's session with the catalogs of the plans. The user's session stays as it is.
 
     Raises:
         EnvironmentProblem: The session lacks Iceberg's extensions.

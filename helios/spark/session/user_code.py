@@ -19,10 +19,10 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Makes pickle send the functions of a script by value, and also those of the modules in its folder.
+    """Makes pickle send by value the functions of a script and of the modules in the script's folder.
 
-    This works for modules that are imported already. Modules in the folder that a function imports only when it runs
-    are sent to the executors as files.
+    This works for modules that are already imported. A module that a function imports later, when it runs, is sent to
+    the executors as a file.
 
     Args:
         module: The script's module, present in `sys.modules`.
@@ -43,10 +43,10 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
 
 
 def ship_declared(file: str, spark: SparkSession) -> None:
-    """Ships the module that declares a pipeline, as `ship` does; does nothing if the tasks run on this machine.
+    """Calls `ship` for the module that declares a pipeline; does nothing if the tasks run on this machine.
 
     Args:
-        file: The module's file, or the name of a notebook's cell, whose functions are pickled by value in any case.
+        file: The module's file, or the name of a notebook cell. Functions of a cell are always pickled by value.
     """
     if str(spark.sparkContext.master).startswith("local"):
         return
@@ -67,18 +67,18 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
 
 
 def reachable(script: Path, folder: Path) -> list[Path]:
-    """The files in a folder that a script may import, directly or through other files; all modules of each package."""
+    """The files in a folder that a script may import, directly or not. Of a package, these are all modules."""
     files: dict[Path, None] = {}
     pending = [script]
     while pending:
-        for name in _imported(pending.pop()):
-            new = [file for file in _files(folder, name) if file not in files]
+        for name in _imported_names(pending.pop()):
+            new = [file for file in _module_files(folder, name) if file not in files]
             files.update(dict.fromkeys(new))
             pending += new
     return sorted(files)
 
 
-def _imported(file: Path) -> Iterator[str]:
+def _imported_names(file: Path) -> Iterator[str]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError):
@@ -90,7 +90,7 @@ def _imported(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _files(folder: Path, name: str) -> list[Path]:
+def _module_files(folder: Path, name: str) -> list[Path]:
     if name == _PACKAGE:
         return []
     package, module = folder / name, folder / f"{name}.py"
@@ -101,7 +101,7 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 
 def _archive(files: list[Path], folder: Path, into: Path) -> Path:
-    """A zip archive of files. Its name has a hash of their content, because Spark adds only one archive per name."""
+    """A zip archive of files. Its name has a hash of the content, because Spark adds only one archive of a name."""
     content_hash = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
     archive = into / f"helios-{content_hash}.zip"
     with zipfile.ZipFile(archive, "w", strict_timestamps=False) as zipped:

@@ -1,7 +1,7 @@
 """The daemon of pyspark's Python workers, changed so that it and its workers ignore a SIGTERM.
 
 systemd sends a SIGTERM to all processes of a unit. The run then finishes its batch, and the batch needs the workers.
-The workers end with the JVM, because they read from its pipe. Spark runs this module as `spark.python.daemon.module`.
+The workers end with the JVM, because they read from a pipe of the JVM. `spark.python.daemon.module` names this module.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ class _Signals:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # a worker collects garbage after each task; this keeps imported modules out of the search
+    gc.freeze()  # a worker collects garbage after each task, and need not search the imported modules
     daemon.signal = _Signals()  # type: ignore[attr-defined, assignment]
     daemon.manager()  # type: ignore[no-untyped-call]

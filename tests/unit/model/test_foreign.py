@@ -177,7 +177,7 @@ def test_an_argument_that_a_call_lacks_is_told_with_the_right_one(tmp_path: Path
 @pytest.mark.parametrize(
     ("last", "told"),
     [
-        ("", "pipe.py declares 1 pipeline and runs none: `helios run pipe.py` does, and so does made.run()."),
+        ("", "pipe.py declares 1 pipeline and runs none. To run: `helios run pipe.py`, or made.run()."),
         ("made.plan()", ""),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_file_that_nobody_reads_right_is_named(tmp_path: Path) -> None:
 
 
 def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "VALUES", 1)
+    monkeypatch.setattr(reader, "MAX_VALUES", 1)
     many = numbered(pa.concat_tables([ROWS] * 20_000))
     path = tmp_path / "in.parquet"
     pq.write_table(many, path)
@@ -258,7 +258,7 @@ def test_an_executor_without_a_client_says_so(tmp_path: Path) -> None:
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
     store = {"py-io-impl": "helios.catalog.clients.none.NoneFileIO", "adls.account-key": "secret"}
     told = task.run("write", made.to_json(), [("abfss://a@b/c.parquet", 1, 5)], "0", (store, {}))
-    assert json.loads(told)["refused"].startswith("an executor has no client of abfss")
+    assert json.loads(told)["refused"].startswith("an executor has no client for abfss")
     assert "secret" not in told
 
 

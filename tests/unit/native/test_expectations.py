@@ -70,7 +70,7 @@ def test_rows_without_a_column_of_the_file_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_counted_over_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "VALUES", 1)
+    monkeypatch.setattr(reader, "MAX_VALUES", 1)
     path = tmp_path / "in.parquet"
     pq.write_table(numbered(ROWS.slice(0, 2)), path)
     many = pq.read_table(path).take([0, 1] * 50_000)

@@ -50,7 +50,7 @@ def read(path: Path, text: Text, part: int | None = None) -> list[tuple[Any, ...
     size = path.stat().st_size
     files = [InputFile(str(path), size)]
     if part is not None:
-        files = [InputFile(str(path), min(part, size - at), begin=at, whole=size) for at in range(0, size, part)]
+        files = [InputFile(str(path), min(part, size - at), begin=at, file_size=size) for at in range(0, size, part)]
     return [row for file in files for frame in lines.rows(file, text) for row in frame.rows()]
 
 
@@ -181,7 +181,7 @@ def test_what_is_taken_is_written_plainly(kind: str, changes: list[tuple[int, in
     for at, gone, letter in changes:
         text = text[:at] + letter + text[at + gone :]
     try:
-        plain.values(pa.chunked_array([[text, None]], pa.string()), "a", kind)
+        plain.parse_values(pa.chunked_array([[text, None]], pa.string()), "a", kind)
     except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
         return
     assert re.fullmatch(plain.pattern(kind), text)
@@ -245,14 +245,14 @@ def test_a_file_that_is_shorter_than_it_was(tmp_path: Path) -> None:
     path.write_text("1\n2\n")
     text = Text("csv", (("id", "bigint"),))
     assert [row for frame in lines.rows(InputFile(str(path), 2), text) for row in frame.rows()] == [(1,)]
-    for file in (InputFile(str(path), 5), InputFile(str(path), 2, begin=3, whole=5)):
+    for file in (InputFile(str(path), 5), InputFile(str(path), 2, begin=3, file_size=5)):
         with pytest.raises(NotNative):
             list(lines.rows(file, text))
 
 
 def test_a_long_line_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST", 100)
-    monkeypatch.setattr(lines, "BLOCK", 40)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 40)
     path = tmp_path / "in.csv"
     path.write_text(f"1,a\n2,{'b' * 300}\n3,c\n")
     text = Text("csv", (("id", "bigint"), ("b", "string")))

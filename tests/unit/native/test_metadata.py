@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.schema import Schema
 
-from helios.native.reader import kind_of
+from helios.native.reader import spark_type
 from helios.native.work import Column, Target
 from helios.native.writer import TableWriter, arrow_schema, arrow_type
 from tests.streaming.native_cases import KINDS, table
@@ -30,7 +30,7 @@ FLOATING = ("float", "double")
 @pytest.mark.parametrize("rows", [10, 300_000])
 def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     target = Target(str(tmp_path), 0, (Column("id", 1, "bigint", False, "full"),), (), "zstd", 3, 1 << 30, 1 << 20)
-    monkeypatch.setattr("helios.native.writer.created", lambda *_: pa.OSFile("/dev/full", "wb"))
+    monkeypatch.setattr("helios.native.writer.create_file", lambda *_: pa.OSFile("/dev/full", "wb"))
     writer = TableWriter(target, "w")
 
     def written() -> None:
@@ -87,4 +87,4 @@ def test_a_files_types_are_known_as_they_were_written(tmp_path: Path) -> None:
     schema = pa.schema([pa.field(f"c{i}", arrow_type(kind)) for i, kind in enumerate(KINDS)])
     pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
     written = pq.ParquetFile(tmp_path / "a.parquet").schema
-    assert tuple(kind_of(written.column(i)) for i in range(len(KINDS))) == KINDS
+    assert tuple(spark_type(written.column(i)) for i in range(len(KINDS))) == KINDS

@@ -16,8 +16,8 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType, NestedField
 from pyroaring import BitMap64
 
-from helios.native.deletes import MAGIC, deleted, vector
-from helios.native.partitions import PARTITION_TYPES, as_json, folder, grouped_by_partition
+from helios.native.deletes import MAGIC, read_deleted_positions, read_vector
+from helios.native.partitions import PARTITION_TYPES, as_json, folder_name, grouped_by_partition
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Partition
 from helios.plan.typing.schema import from_arrow
@@ -57,7 +57,7 @@ def test_partition_values_are_those_of_pyiceberg(kind: str, transform: str) -> N
         else:
             assert found == {value}
         shown = own.to_human_string(own.result_type(stored), value)
-        name = folder(value, field)
+        name = folder_name(value, field)
         assert pl.Series([name]).str.starts_with("p=").all()
         if value is not None and kind != "binary":
             assert name == "p=" + quote_plus(shown)
@@ -94,10 +94,10 @@ def test_deletes_of_a_file_are_all_of_its_own(tmp_path: Path) -> None:
     pq.write_table(rows, tmp_path / "deletes.parquet")
     by_position = (str(tmp_path / "deletes.parquet"), None, 1)
     file = InputFile("/a", 1, 10, "file:/a", (by_position, puffin(tmp_path, [0, 7, 2**33])))
-    assert list(deleted(file, {})) == [0, 3, 7, 2**33]
-    assert list(deleted(InputFile("/c", 1, 10, "file:/c", (by_position,)), {})) == []
+    assert list(read_deleted_positions(file, {})) == [0, 3, 7, 2**33]
+    assert list(read_deleted_positions(InputFile("/c", 1, 10, "file:/c", (by_position,)), {})) == []
 
 
 def test_a_damaged_vector_is_left_to_spark(tmp_path: Path) -> None:
     with pytest.raises(NotNative, match="a deletion vector is damaged"):
-        vector(*puffin(tmp_path, [1], damaged=True), {})
+        read_vector(*puffin(tmp_path, [1], damaged=True), {})

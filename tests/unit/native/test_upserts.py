@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from pyroaring import BitMap64
 
-from helios.native.deletes import vector, vector_bytes
+from helios.native.deletes import read_vector, vector_bytes
 from helios.native.newest import FILE, ROW, bounds, newest
 from helios.native.program import NotNative
 
@@ -43,4 +43,4 @@ def test_a_vector_is_read_as_it_was_written(tmp_path: Path) -> None:
     positions = BitMap64([0, 3, 2**16, 2**33 + 1])
     blob = vector_bytes(positions)
     (tmp_path / "a.puffin").write_bytes(b"PFA1" + blob)
-    assert vector(str(tmp_path / "a.puffin"), 4, len(blob), {}) == positions
+    assert read_vector(str(tmp_path / "a.puffin"), 4, len(blob), {}) == positions

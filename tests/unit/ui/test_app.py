@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from helios.errors import InputError, RunError
 from helios.metrics.prometheus import exposition
 from helios.ui.address import TOKEN, Address, address
-from helios.ui.app import MOST_PAGES, static_files
+from helios.ui.app import MAX_PAGES, static_files
 from helios.ui.lake import Lake
 from helios.ui.live import LiveRun
 from helios.ui.server import Server
@@ -249,7 +249,7 @@ def test_the_end_of_a_run_is_told_with_the_last_facts(facts: LiveRun, runs: list
 
 
 def test_pages_that_go_are_forgotten_and_too_many_refused(server: Server) -> None:
-    streams = [Stream(server) for _ in range(MOST_PAGES)]
+    streams = [Stream(server) for _ in range(MAX_PAGES)]
     for stream in streams:
         stream.next()
     assert ask(server, "/events")[0].status == 503

@@ -1,1 +1,1 @@
-"""Types of the JVM objects that Python reaches through py4j; they declare the methods that Helios calls."""
+"""Types of JVM objects: protocols with the Java methods that Helios calls through py4j."""

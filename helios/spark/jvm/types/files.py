@@ -126,7 +126,7 @@ class JavaManifestEntry(JavaObject, Protocol):
 
 
 class JavaManifestEntries(JavaObject, Protocol):
-    """An iterable of entries that is its own iterator. Each step returns the same object with new values."""
+    """An iterator over entries. `next` returns the same object each time, with new values."""
 
     def iterator(self) -> JavaManifestEntries: ...
 
@@ -176,13 +176,13 @@ class JavaFileScanTask(JavaObject, Protocol):
 
 
 class JavaFileReporter(Protocol):
-    """Helios's Java class `NullCounts`."""
+    """Helios's Java classes `NullCounts` and `ScanFiles`, which return values of each task's file."""
 
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
 
 class JavaTaskComparer(Protocol):
-    """Helios's Java class `OtherTasks`."""
+    """Helios's Java class `OtherTasks`, which returns the tasks that only one of two lists has."""
 
     def call(
         self, first: JavaList[JavaFileScanTask], second: JavaList[JavaFileScanTask]
@@ -190,13 +190,13 @@ class JavaTaskComparer(Protocol):
 
 
 class JavaManifestReporter(Protocol):
-    """Helios's Java class `ManifestNulls`."""
+    """Helios's Java class `ManifestNulls`, which finds files with nulls in a snapshot's manifests."""
 
     def readUnchecked(self, table: JavaTable, snapshot: JavaSnapshot) -> JavaObject: ...
 
 
 class JavaFooterReporter(Protocol):
-    """Helios's Java class `Footers`."""
+    """Helios's Java class `Footers`, which reads the columns of parquet files."""
 
     def call(self, locations: JavaList[str]) -> JavaList[JavaObject]: ...
 

@@ -94,7 +94,7 @@ class JavaPartitionSpec(JavaObject, Protocol):
 
 
 class JavaPartitionSpecBuilder(JavaObject, Protocol):
-    """An `org.apache.iceberg.PartitionSpec.Builder`; it has a method for each transform, which adds a field."""
+    """An `org.apache.iceberg.PartitionSpec.Builder`; each transform has a method that adds a field."""
 
     def caseSensitive(self, sensitive: bool) -> Self: ...
 

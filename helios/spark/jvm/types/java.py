@@ -88,7 +88,7 @@ class JavaCloseableIterable(JavaIterable[T_co], Protocol[T_co]):
 
 
 class JavaCollection(JavaIterable[T_co], Protocol[T_co]):
-    """A `java.util.Collection`; `listed` returns its elements."""
+    """A `java.util.Collection`; `helios.spark.jvm.classes.listed` makes a Python list of it."""
 
     def size(self) -> int: ...
 
@@ -133,7 +133,7 @@ class JavaMap(JavaObject, Protocol[K, V]):
     def __len__(self) -> int: ...
 
     def values(self) -> Iterable[V]:
-        """The values, from py4j's own method: it loops over the map in Python."""
+        """The values. This is py4j's own method, which loops over the map in Python."""
 
     def put(self, key: K, value: V) -> V | None: ...
 

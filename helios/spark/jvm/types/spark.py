@@ -51,7 +51,7 @@ class JavaSparkContext(JavaObject, Protocol):
     def conf(self) -> JavaSparkConf: ...
 
     def getExecutorMemoryStatus(self) -> ScalaMap[str, JavaObject]:
-        """The memory of each block manager, by its address; the driver has a block manager, too."""
+        """The memory of each block manager, by address. One of them is the driver's."""
 
 
 class JavaCatalogManager(JavaObject, Protocol):
@@ -181,7 +181,7 @@ class ScalaText(ScalaSeq[str], Protocol):
 
 
 class JavaStatusWriter(Protocol):
-    """Helios's Java class `Statuses`."""
+    """Helios's Java class `Statuses`, which writes file statuses into a file."""
 
     def call(self, statuses: ScalaText, file: str) -> None: ...
 
@@ -206,7 +206,7 @@ class JavaQueryExecution(JavaObject, Protocol):
         """The plan, with a leaf in place of each cached DataFrame."""
 
     def commandExecuted(self) -> JavaLogicalPlan:
-        """The plan; a `CommandResult` for a command, which this call runs unless it has run before."""
+        """The plan. If the plan is a command, the first call runs the command, and the plan is a `CommandResult`."""
 
     def executedPlan(self) -> JavaSparkPlan: ...
 

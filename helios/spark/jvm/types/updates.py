@@ -1,4 +1,4 @@
-"""Iceberg's changes of a table: transactions, the operations that create snapshots, and updates of metadata."""
+"""Iceberg's changes to a table: transactions, operations that create snapshots, and updates of metadata."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class JavaPendingUpdate(JavaObject, Protocol):
     def commit(self) -> None: ...
 
 
-# operations, each of which makes a snapshot
+# operations that create snapshots
 
 
 class AncestryCheck(Protocol):
     """An `org.apache.iceberg.SnapshotAncestryValidator`, which Python implements."""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
-        """True if a snapshot may be committed onto these ancestors, newest first."""
+        """True if a snapshot may be committed after these ancestors, which come newest first."""
 
     def errorMessage(self) -> str: ...
 

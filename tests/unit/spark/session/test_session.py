@@ -11,8 +11,8 @@ def test_the_jvms_log_configuration_lies_beside_the_session() -> None:
 
 def test_a_failed_start_is_told_by_the_jvms_own_line() -> None:
     log = ["WARNING: incubator modules", "Error: Could not create the Java Virtual Machine."]
-    assert session.cause(RuntimeError("Java gateway process exited"), log) == log[1]
-    assert session.cause(RuntimeError("Java gateway process exited"), []) == "Java gateway process exited"
+    assert session.failure_reason(RuntimeError("Java gateway process exited"), log) == log[1]
+    assert session.failure_reason(RuntimeError("Java gateway process exited"), []) == "Java gateway process exited"
 
 
 def test_a_class_that_failed_to_begin_is_told_by_its_cause() -> None:
@@ -21,6 +21,6 @@ def test_a_class_that_failed_to_begin_is_told_by_its_cause() -> None:
         "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)",
         "Caused by: java.net.UnknownHostException: node-7: Name or service not known",
     ]
-    told = session.cause(RuntimeError("Java gateway process exited"), log)
+    told = session.failure_reason(RuntimeError("Java gateway process exited"), log)
     assert told == "java.net.UnknownHostException: node-7: Name or service not known"
-    assert session.cause(RuntimeError("Java gateway process exited"), log[:2]) == log[0]
+    assert session.failure_reason(RuntimeError("Java gateway process exited"), log[:2]) == log[0]
