@@ -115,7 +115,7 @@ def test_main_that_has_moved_is_refused_with_the_choices(cli: Run, orders: Table
     shown = cli("branch", "shop.orders", "staged", "--publish")
     assert shown.exit_code == 2
     told = " ".join(shown.stderr.split())
-    assert f"main of {NAME} has moved since staged began, at snapshot {fork}: 1 commit by other; nothing was" in told
+    assert f"main of {NAME} has moved since staged began at snapshot {fork}: 1 commit by other; nothing was" in told
     assert f"helios rollback {NAME} {fork}" in told
     assert orders.branches()["main"] != orders.branches()["staged"]
 
