@@ -49,7 +49,7 @@ class Commit:
         plan: The plan of these steps; None if no checkpoint has it.
         before: The position of the pipeline's previous commit; None if there is none, if that commit has expired, or
             for a backfill, which reads from the beginning.
-        redone: The snapshot whose rows a backfill replaced by this commit; None for any other commit.
+        redone: The snapshot whose rows this commit of a backfill replaced; None for any other commit.
         instead: The table or folder that a backfill read in place of the source (`--from`); None if it read the source.
     """
 
@@ -77,7 +77,7 @@ class Commit:
 
     @property
     def repairs(self) -> str | None:
-        """The pipeline whose rows a backfill repaired by this commit; None for any other commit.
+        """The pipeline whose rows this commit of a backfill repaired; None for any other commit.
 
         The backfill reads again what that pipeline had read, up to the same position.
         """

@@ -19,7 +19,7 @@ LEASE_SECONDS = 60.0
 """Seconds for which the lease of a driver on another host stays valid after its last renewal."""
 
 RELEASED: set[str] = set()
-"""Owners in this process that have released their lease, even if its file could not be deleted."""
+"""Owners in this process that have released their lease, even if the lease file could not be deleted."""
 
 
 class Holder(TypedDict, total=False):

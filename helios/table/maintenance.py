@@ -182,13 +182,13 @@ def _retained_of_branch(
         yield id
 
 
-def expiry_plan(
+def default_expiry_plan(
     table: Table,
     older_than: datetime | str | timedelta | float | None,
     retain_last: int | None,
     readers: Sequence[str],
 ) -> Expiry:
-    """The plan for an expiry of a table; the arguments are those of `Table.expire`."""
+    """The plan for an expiry with the readers of the configured catalogs; the arguments are those of `Table.expire`."""
     script = caller().file
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
@@ -226,7 +226,7 @@ def expire(
     refuse_unwritable(table, f"run `helios expire {table.name}`, which uses Spark.")
     tries = COMMIT_TRIES
     while True:
-        expiry = expiry_plan(table, older_than, retain_last, readers)
+        expiry = default_expiry_plan(table, older_than, retain_last, readers)
         if not expiry.snapshots:
             return expiry
         tries -= 1

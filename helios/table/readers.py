@@ -93,8 +93,8 @@ def readers_of(
 
     Args:
         table: The table's full name, catalog first.
-        metadata: The table's metadata. A checkpoint that has a former name of the table is recognized by the UUID, and
-            one that has another name for the catalog by the snapshots.
+        metadata: The table's metadata. Its UUID shows which checkpoints have a former name of the table. Its snapshots
+            show which checkpoints have another name for the catalog.
         places: The warehouses to search for checkpoints.
         locations: The locations of further checkpoints, each of a reader of this table.
 

@@ -216,7 +216,7 @@ class Table:
         """The snapshots that `expire` would remove, and the readers for which it would keep some. Changes nothing."""
         from helios.table import maintenance
 
-        return maintenance.expiry_plan(self, older_than, retain_last, readers)
+        return maintenance.default_expiry_plan(self, older_than, retain_last, readers)
 
     def expire(
         self,

@@ -235,7 +235,7 @@ class WebhookFeed(Feed):
 
 
 class MemoryFeed(Feed):
-    """Feeds a source of rows in memory. Each batch replaces the rows, which are those of the script before."""
+    """Feeds a source of rows in memory. The rows are those of the script, until a batch replaces them."""
 
     def __init__(self, source: MemorySource, name: str) -> None:
         super().__init__(name)
