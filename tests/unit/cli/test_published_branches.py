@@ -176,7 +176,7 @@ def test_a_branch_that_lacks_the_last_batch_of_its_pipeline_is_refused(cli: Run,
     add(orders, 7, "staged")
     shown = cli("branch", "shop.orders", "staged", "--publish")
     told = " ".join(shown.stderr.split())
-    assert (shown.exit_code, f"it lacks snapshot {lost}, with batch 2 of named" in told) == (2, True)
+    assert (shown.exit_code, f"it lacks snapshot {lost} with batch 2 of named" in told) == (2, True)
 
 
 def test_deletes_that_main_would_not_find_are_refused(cli: Run, orders: Table) -> None:
