@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from helios.catalog.storage import Storage
 
 SUFFIX = "core.windows.net"
-"""The domain of the public cloud; other clouds of Azure have others, such as core.chinacloudapi.cn."""
+"""The domain of Azure's public cloud. Azure's other clouds have other domains, such as core.chinacloudapi.cn."""
 _MSI = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
 
 
-def string_settings(connection_string: str) -> dict[str, str]:
-    """The settings in a connection string of the Azure portal; empty for any other text.
+def parsed_connection_string(connection_string: str) -> dict[str, str]:
+    """The settings in a connection string of the Azure portal, by name; empty for any other text.
 
     Examples:
-        >>> string_settings("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
+        >>> parsed_connection_string("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
         'lake'
     """
     pairs = (part.partition("=") for part in connection_string.split(";") if part.strip())
@@ -33,7 +33,7 @@ class Account:
 
     def __init__(self, storage: Storage) -> None:
         connection_string = storage.option("connection_string")
-        settings = string_settings(connection_string.reveal()) if isinstance(connection_string, Secret) else {}
+        settings = parsed_connection_string(connection_string.reveal()) if isinstance(connection_string, Secret) else {}
         self.name = str(
             storage.option("account") or settings.get("AccountName") or _account_in(settings.get("BlobEndpoint"))
         )
@@ -50,7 +50,7 @@ class Account:
         self.host = f"{self.name}.dfs.{self.suffix}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string with the endpoint, for clients that have no setting for it; None without an endpoint."""
+        """A connection string for clients without a setting for an endpoint; None if the account has no endpoint."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -67,7 +67,7 @@ def _secret(text: str | None) -> Secret | None:
 
 
 def _azure_suffix(endpoint: str) -> str | None:
-    """The domain of a cloud of Azure, from the address that it gives an account; None for any other address."""
+    """The domain of an Azure cloud, from a blob endpoint as Azure assigns it; None for any other endpoint."""
     address = urlsplit(endpoint)
     _, service, suffix = (address.hostname or "").partition(".blob.")
     is_plain = address.scheme == "https" and not address.path.strip("/") and address.port in (None, 443)
@@ -75,7 +75,7 @@ def _azure_suffix(endpoint: str) -> str | None:
 
 
 def _account_in(endpoint: str | None) -> str:
-    """The account of a blob endpoint: in its host, or for an emulator in its path, as http://127.0.0.1:10000/name."""
+    """The account in a blob endpoint: a part of the host, or the path of an emulator (http://127.0.0.1:10000/name)."""
     parts = urlsplit(endpoint or "")
     in_path = parts.path.strip("/").split("/")[0]
     return in_path or (parts.hostname or "").split(".")[0]
@@ -135,7 +135,7 @@ def _hadoop(storage: Storage, authority: str) -> dict[str, Value]:
 
 
 def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]:
-    """Settings of Hadoop's driver for the endpoint. They select the Blob protocol: no emulator speaks that of ADLS."""
+    """Hadoop's settings for the endpoint. They select the Blob protocol: no emulator speaks the ADLS protocol."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))
@@ -166,7 +166,7 @@ def _fault(settings: Settings) -> Fault | None:
     connection_string = settings.get("connection_string")
     if connection_string is None:
         return None if settings.get("account") else (None, "it needs account, or connection_string.")
-    pairs = string_settings(
+    pairs = parsed_connection_string(
         connection_string.reveal() if isinstance(connection_string, Secret) else str(connection_string)
     )
     if not (pairs.get("AccountName") or pairs.get("BlobEndpoint")):
@@ -182,9 +182,9 @@ def _fault(settings: Settings) -> Fault | None:
 ADLS = StorageRow(
     keys=(
         Key("account", "the storage account"),
-        Key("account_key", "one of its access keys; by default Azure's credential chain", secret=True),
-        Key("sas_token", "a shared access signature instead", secret=True),
-        Key("connection_string", "account, key or signature, and address in one", secret=True),
+        Key("account_key", "an access key of the account; by default Azure's credential chain", secret=True),
+        Key("sas_token", "a shared access signature, instead of `account_key`", secret=True),
+        Key("connection_string", "a text with the account, its address, and a key or signature", secret=True),
         Key("endpoint", "another address of the account, such as Azurite's", schemes=HTTP),
     ),
     spark=_spark,

@@ -37,7 +37,7 @@ def name_problem(name: object) -> str | None:
 
 
 def type_hint(kind: object) -> str:
-    """A hint for an unknown catalog type: it suggests the nearest type, or says that the name is a type of storage.
+    """A hint for an unknown catalog type: the nearest type, or that the text is a type of storage.
 
     Examples:
         >>> type_hint("s3")

@@ -106,7 +106,7 @@ def components(catalog: Catalog) -> tuple[str, ...]:
 
 
 def warehouse(catalog: Catalog) -> str | None:
-    """The URI of the warehouse; None if it is temporary, or only the server knows it.
+    """The URI of a catalog's warehouse; None if the warehouse is temporary, or only the server knows the URI.
 
     Examples:
         >>> from helios import Catalog
@@ -117,7 +117,7 @@ def warehouse(catalog: Catalog) -> str | None:
 
 
 def own_keys(catalog: Catalog) -> frozenset[str]:
-    """The properties that Helios sets itself, and that a user's `properties` cannot change."""
+    """The properties that only Helios sets: a user's `properties` must not contain them."""
     row = CATALOGS[catalog.type]
     first_replica = replicas(catalog)[0]
     keys = {*row.spark(first_replica), *row.pyiceberg(first_replica), *_COMMON_SETTINGS}
@@ -143,8 +143,7 @@ def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None
     """The folder in which a pipeline stores the keys of its upserts; None if there is none.
 
     There is no folder if the warehouse is temporary, or if only the server knows it. Nor is there one if the checkpoint
-    and the warehouse are in different stores, because Hadoop has only the file system's classes and the
-    credentials of the checkpoint's store.
+    and the warehouse are in different stores: Hadoop has classes and credentials only for the checkpoint's store.
 
     Args:
         id: The checkpoint's id.

@@ -36,18 +36,18 @@ def client(catalog: Catalog) -> PyCatalog:
     return ask(catalog, lambda connection: connection)
 
 
-def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
+def ask(catalog: Catalog, call: Callable[[PyCatalog], T], raised_unchanged: tuple[type[Exception], ...] = ()) -> T:
     """Runs a call against a catalog: first on the replica that answered last, then on the others.
 
     The next replica is tried only if the previous one has certainly not received the request.
 
     Args:
         call: The call, with PyIceberg's client as its argument.
-        passing: Errors that are raised unchanged. So are errors of Helios, and errors of PyIceberg about names that
-            are missing or exist already.
+        raised_unchanged: Further errors that are raised unchanged, besides the errors of Helios, and the errors of
+            PyIceberg about names that are missing or exist already.
 
     Raises:
-        RunError: No replica answered, or one failed; the message has the likely cause and the fix.
+        RunError: No replica answered, or a call failed; the message has the likely cause and the fix.
         ConfigError: The settings are wrong, such as a credential.
     """
     ordered = _last_answered_first(catalog)
@@ -55,20 +55,20 @@ def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Ex
         try:
             answer = call(_connected(replica))
         except Exception as error:
-            if isinstance(error, (HeliosError, *passing, *_name_errors())):
+            if isinstance(error, (HeliosError, *raised_unchanged, *_name_errors())):
                 raise
             # The HTTP, SQL and Thrift libraries of the clients have no common base class for errors.
             diagnosis = diagnose(error)
             if diagnosis is not None and diagnosis.unreached and tried < len(ordered):
                 continue
-            raise _failed(catalog, error, all_tried=len(ordered) > 1 and tried == len(ordered)) from error
+            raise _call_error(catalog, error, all_tried=len(ordered) > 1 and tried == len(ordered)) from error
         if len(ordered) > 1:
             _LAST_ANSWERED[os.getpid(), catalog] = replica
         return answer
     raise AssertionError("a catalog has at least one address")
 
 
-def _failed(catalog: Catalog, error: BaseException, all_tried: bool) -> ConfigError | RunError:
+def _call_error(catalog: Catalog, error: BaseException, all_tried: bool) -> ConfigError | RunError:
     """The error for a failed call of a catalog, with the likely cause, the evidence for it and the fix."""
     mentioned = _mentioned_addresses(catalog, error)
     at = f" at {mentioned}" if mentioned else ""

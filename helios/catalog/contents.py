@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 CACHE_SECONDS = 5.0
-"""How long a table that PyIceberg's client has found or loaded is cached."""
+"""How long the tables that PyIceberg's client has found or loaded are cached."""
 
 
-class Reader(Protocol):
+class CatalogReader(Protocol):
     """Reads the namespaces and tables of one catalog. A result of None means that the namespace or table is missing."""
 
     def namespaces(self) -> set[Name]: ...
@@ -48,14 +48,14 @@ class Reader(Protocol):
     def load(self, table: Name) -> PyTable | None: ...
 
 
-def reader(catalog: Catalog) -> Reader:
+def reader(catalog: Catalog) -> CatalogReader:
     """The fastest reader for a catalog. If the catalog is a SQLite file, the file is read directly."""
     database = CATALOGS[catalog.type].database
     return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
 
 class _SqliteReader:
-    """Reads a SQLite catalog without SQLAlchemy, whose import takes half of the time that `helios plan` may take."""
+    """Reads a SQLite catalog without SQLAlchemy, whose import alone takes half of the time limit of `helios plan`."""
 
     def __init__(self, catalog: Catalog, file: Path) -> None:
         self._catalog = catalog

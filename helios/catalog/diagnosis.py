@@ -15,7 +15,7 @@ class Diagnosis(NamedTuple):
         symptom: A regular expression that is searched in an error's class name and message, regardless of case.
         cause: The likely cause, as the end of a sentence.
         fix: The fix, in the imperative.
-        unreached: Whether the server has certainly not received the request, so that another replica may be tried.
+        unreached: Whether the server has certainly not received the request, so that the next replica may be tried.
         wrong_settings: Whether the settings are wrong, so that a retry cannot help.
     """
 
@@ -80,15 +80,15 @@ DIAGNOSES = (
         r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|"
         + _status("419")
         + r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
-        "its token has expired, or the server does not know it",
-        "get a new one, or give `credential`, which renews tokens",
+        "its token has expired, or the server does not know the token",
+        "get a new token, or give `credential`, which renews tokens",
         wrong_settings=True,
     ),
     Diagnosis(
         "clock",
         r"RequestTimeTooSkewed|clock skew|request date header",
         "the clock of this machine is wrong",
-        "set it, for example by NTP",
+        "set the clock, for example by NTP",
     ),
     Diagnosis(
         "wrong region",
@@ -180,7 +180,7 @@ DIAGNOSES = (
         r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
         r"|HiveTable.*lock|Error updating transaction database",
         "this metastore has no lock tables",
-        "create them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
+        "create them with Hive's schematool, or give lock=False for a metastore of version 2.3.10, or 4.0 and later",
         wrong_settings=True,
     ),
     # The network
@@ -253,7 +253,7 @@ DIAGNOSES = (
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "the server at its address is not a catalog of this type",
-        "check `uri`: it ends before /v1",
+        "check `uri`: it must not include /v1",
         wrong_settings=True,
     ),
 )
@@ -261,7 +261,7 @@ DIAGNOSES = (
 
 
 def diagnose(error: BaseException) -> Diagnosis | None:
-    """The likely cause of a failure, whose causes are searched too; None if it is unknown.
+    """The diagnosis of an error, from the error or one of its causes; None if no diagnosis matches.
 
     Examples:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
@@ -304,7 +304,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def brief(error: BaseException, length: int = 300) -> str:
     """An error's message on one line, with credentials in URLs masked.
 
-    The prefix that the AWS SDK adds is left out. So is an HTML or XML page that a server has sent.
+    The prefix of the AWS SDK, and an HTML or XML page from a server, are left out.
     """
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)

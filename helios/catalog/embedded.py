@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
-"""The seconds that a commit waits for other commits. SQLite's default of 3 s is too short for several pipelines."""
+"""How long a commit waits for other commits. SQLite's default of 3 s is too short for several pipelines."""
 
 
 def _default_folder(name: str, project: Path) -> str:
@@ -104,7 +104,7 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
                 db.execute(statement)
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
-        # The catalog in memory has no path.
+        # A catalog in memory has no setting `path`.
         setting = "TMPDIR" if catalog.type == "memory" else "path="
         raise EnvironmentProblem(
             f"catalog {catalog.name!r} cannot be created in {folder}: {error}.",

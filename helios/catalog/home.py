@@ -35,7 +35,7 @@ def _has_helios_table(project: Path) -> bool:
     try:
         tool = tomllib.loads(text).get("tool")
     except tomllib.TOMLDecodeError:
-        # An invalid file with a table [tool.helios] is a configuration file too: its error appears when it is loaded.
+        # An invalid file with a table [tool.helios] is a configuration file too: loading it raises the error.
         return re.search(r"^\s*\[\s*tool\s*\.\s*helios\b", text, re.MULTILINE) is not None
     return isinstance(tool, dict) and "helios" in tool
 

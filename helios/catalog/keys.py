@@ -17,9 +17,9 @@ Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
 Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
 Settings: TypeAlias = Mapping[str, object]
 Fault: TypeAlias = tuple[str | None, str]
-"""The name of the wrong setting (None if no single one is wrong), and a sentence that says what is wrong."""
+"""The name of the wrong setting (None if it is not a single one), and a sentence that says what is wrong."""
 
-# SQLAlchemy, PyIceberg and SQLite's driver each cut or decode a path in their own way at these characters.
+# At these characters, SQLAlchemy, PyIceberg and SQLite's driver cut or decode a path, each in its own way.
 UNUSABLE_IN_PATHS = "?#%"
 HTTP = ("http", "https")
 _FLAGS = {"true": True, "false": False}
@@ -33,6 +33,7 @@ class Key(NamedTuple):
         about: A description for the docs.
         secret: Whether the value becomes a `Secret`.
         path: Whether the value is a local path, which is made absolute where it is declared.
+        flag: Whether the value is true or false.
         many: Whether the value may be a list.
         schemes: The allowed schemes of a URL; empty if the value is not a URL.
         default: Computes the default from the catalog's name and the project's folder.
@@ -53,7 +54,7 @@ def settings_problem(keys: Iterable[Key], settings: Settings, final: bool = True
     """The first problem with the settings; None if there is none.
 
     Args:
-        final: Whether the settings are complete. If not, some may be missing, and they may still contain `${NAME}`.
+        final: Whether the settings are complete. If not, settings may be missing or contain `${NAME}`.
 
     Examples:
         >>> settings_problem([Key("path", "a folder")], {"pth": "/data"})

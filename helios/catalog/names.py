@@ -33,7 +33,7 @@ class TableName:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of the tables that a routed sink writes, if its declared target has this name."""
+        """The prefix of the tables that a routed sink writes, if this is the name of the declared target."""
         return f"{self.text}_"
 
     @property
@@ -69,7 +69,7 @@ class OutputName(TableName):
 
 @dataclass(frozen=True)
 class Namespace(TableName):
-    """The name of all tables in a namespace as one target. The field `table` is ignored.
+    """A namespace as a target: all its tables. The field `table` is ignored.
 
     Examples:
         >>> from helios import Catalog

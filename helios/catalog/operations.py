@@ -150,7 +150,7 @@ def drop_table(catalog: Catalog, table: str) -> None:
 
 
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
-    """The error for a missing table. It names the nearest table, or says that the namespace is missing too."""
+    """The error for a missing table. The message has the nearest table, or says that the namespace is missing."""
     name = Identifier.parse(table, where).parts
     names = reader(catalog).tables(name[:-1])
     if names is None:

@@ -136,8 +136,8 @@ def file_io(catalog: Catalog, location: str) -> FileIO:
 def _list_missing_folder(io: FileIO, location: str) -> None:
     """Lists a folder that does not exist. An error other than FileNotFoundError shows why the storage refuses access.
 
-    A folder is listed, because servers give no reason when they refuse access to a single file. With fsspec's file
-    systems, the container is looked up instead.
+    A folder is listed, because servers give no reason when they refuse access to a single file. If the file access
+    is fsspec's, the container is looked up instead.
     """
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -188,7 +188,7 @@ def _folder_of_tables(catalog: Catalog, connection: Any, declared: str | None) -
 
 
 def catalog_credentials(catalog: Catalog) -> str | None:
-    """A text that names the credentials of a catalog's client, and their origin; None if the catalog needs no login."""
+    """A text with the names and the origin of the credentials of a catalog's client; None if there is no login."""
     if catalog.type == "glue":
         profile = catalog.option("profile")
         return f"profile {profile}" if profile else _shown_secrets(catalog.storage) or _aws_chain()
@@ -198,14 +198,14 @@ def catalog_credentials(catalog: Catalog) -> str | None:
 
 
 def storage_credentials(catalog: Catalog) -> str | None:
-    """A text that names the credentials of a catalog's storage, and their origin; None for local folders."""
+    """A text with the names and the origin of the credentials of a catalog's storage; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
         return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
     if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
         return "none: an http:// endpoint is an emulator"
-    chain = "those that the server vends, else " if vends_credentials(catalog) else ""
-    return _shown_secrets(storage) or f"{chain}{_CHAINS[storage.type]()}"
+    vended = "those that the server vends, else " if vends_credentials(catalog) else ""
+    return _shown_secrets(storage) or f"{vended}{_CHAINS[storage.type]()}"
 
 
 def _secret_names(declared: Catalog | Storage) -> list[str]:

@@ -1,4 +1,4 @@
-"""The classes `CatalogRow` and `StorageRow`, whose instances describe one type of catalog or storage each."""
+"""The classes `CatalogRow` and `StorageRow`. Each instance describes one type of catalog or storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def no_problem(settings: Settings) -> Fault | None:
-    """Finds no problem: the `fault` of rows for which every combination of settings is valid."""
+    """The `fault` of a type for which every combination of settings is valid."""
     return None
 
 
@@ -31,8 +31,8 @@ def bucket_problem(uri: SplitResult, storage: Storage | None) -> str | None:
 class Moved(NamedTuple):
     """A change of a table in its catalog: the catalog replaces the location of the table's metadata file.
 
-    `before` and `after` are the locations of the old and of the new metadata file. The fields after them are the ids of
-    the current snapshot (-1 if there is none), schema, partition spec and sort order in the new metadata.
+    `before` and `after` are the locations of the old and of the new metadata file. The last four fields are ids in the
+    new metadata: of the current snapshot (-1 if there is none), schema, partition spec and sort order.
     """
 
     namespace: tuple[str, ...]
@@ -59,11 +59,11 @@ class CatalogRow(NamedTuple):
         storages: The types of storage that the catalog takes.
         fault: The problem with a combination of settings; None if there is none.
         java: Java system properties of the driver, for clients that take no other setting.
-        prepare: Creates what a writer needs, such as a folder; idempotent.
+        prepare: Creates what a writer needs, such as a folder, unless it exists.
         database: The SQLite file of an embedded catalog, which can be read without SQLAlchemy.
         move: Replaces the metadata files of several tables, all or none. Its last argument connects to the catalog. It
             returns False, and changes no table, if the current metadata file of a table is not `before`. After an
-            error it is unknown whether the tables were changed. `move` is None if the catalog cannot do this.
+            error it is unknown whether the tables were changed. None if the catalog cannot change tables together.
         transacts: Whether the server takes a transaction over several tables, and writes their metadata files itself.
         vends_credentials: Whether the server vends the credentials of its storage.
         not_atomic: The reason why several tables cannot change in one commit; "" if they can.
@@ -106,12 +106,12 @@ class StorageRow(NamedTuple):
     Args:
         spark: The Spark conf, with keys relative to the catalog's prefix.
         pyiceberg: The PyIceberg properties.
-        hadoop: The conf of Hadoop's file system for a bucket (or container@account), where checkpoints are kept.
+        hadoop: The conf of Hadoop's file system, which keeps checkpoints, for a bucket (or container@account).
         example: The form of a warehouse on the storage.
         schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
         checkpoint_problem: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
-        warehouse_problem: The problem with the URI of a warehouse, for the storage's settings; None if there is none.
-        warehouse: The default warehouse for catalogs that name none; None if there is no default.
+        warehouse_problem: The problem with the URI of a warehouse, given the storage's settings; None if there is none.
+        warehouse: The warehouse of catalogs that declare no warehouse; None if the storage has no default.
         fault: The problem with a combination of settings; None if there is none.
         components: The jar components that the storage needs.
         checkpoint_components: The jar components that a checkpoint on the storage needs.

@@ -20,7 +20,7 @@ def _region(storage: Storage) -> Setting | None:
 
 
 def _path_style(storage: Storage) -> Setting | None:
-    """True if the bucket is in the path, as most servers other than Amazon's need; None leaves the default."""
+    """Whether the bucket is in the path, as most servers other than Amazon's require; None for the client's default."""
     declared = storage.option("path_style")
     default = True if storage.option("endpoint") else None
     return default if declared is None else declared

@@ -1,6 +1,6 @@
 """The interface through which a `Catalog` value calls its operations.
 
-The operations are in a higher layer, which this layer must not import: `helios/__init__.py` provides a loader.
+This layer must not import the operations, which are in a higher layer: `helios/__init__.py` provides a loader.
 """
 
 from __future__ import annotations

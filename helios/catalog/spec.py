@@ -70,11 +70,11 @@ class Catalog:
         Args:
             name: The catalog's name in table names.
             path: The folder of `catalog.db` and `warehouse/`. By default it is `.helios` beside the configuration file,
-                or in the working directory if there is none. For another name than "local", it is
-                `.helios/catalogs/NAME` there.
+                or in the working directory if there is no such file. If `name` is not "local", the default is
+                `.helios/catalogs/NAME`.
             properties: Passed through to Iceberg.
-            storage: The storage of a warehouse that is not in the folder.
-            warehouse: The URI of that warehouse, such as "s3://bucket/lake".
+            storage: The storage of the warehouse, if the warehouse is not in the folder.
+            warehouse: The URI of a warehouse that is not in the folder, such as "s3://bucket/lake".
 
         Examples:
             >>> Catalog.local("dev", path="/data/dev").options
@@ -152,7 +152,7 @@ class Catalog:
         Args:
             name: The catalog's name in table names.
             warehouse: Where tables are put, such as "s3://bucket/lake".
-            region: The AWS region; by default the storage's, or that of the AWS configuration.
+            region: The AWS region; by default that of the storage, or of the AWS configuration.
             catalog_id: The AWS account that owns the catalog; by default your own.
             profile: A profile of the AWS configuration.
             endpoint: Another address of the service.
@@ -186,7 +186,7 @@ class Catalog:
             name: The catalog's name in table names.
             uri: The metastore's address, "thrift://host:9083"; a list for replicas of one metastore.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            storage: The storage of the warehouse; by default the storage in its URI, with the default credential chain.
             properties: Passed through to Iceberg.
             lock: Whether commits take a lock (default). Commits without a lock need a metastore that supports
                 compare-and-set: 2.3.10, or 4.0 and later.
@@ -219,7 +219,7 @@ class Catalog:
             uri: The server's address, such as "http://localhost:19120"; a list for replicas of one catalog.
             ref: The branch that is read and written, or a tag that is read.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            storage: The storage of the warehouse; by default the storage in its URI, with the default credential chain.
             properties: Passed through to Iceberg.
             token: A bearer token.
             allow_http: Whether `http://` to other machines is allowed.

@@ -83,9 +83,9 @@ class Storage:
 
         Args:
             account: The storage account.
-            account_key: One of its access keys; by default Azure's credential chain.
+            account_key: An access key of the account; by default Azure's credential chain is used.
             sas_token: A shared access signature, instead of `account_key`.
-            connection_string: Account, key or signature, and address in one.
+            connection_string: A text with the account, its address, and a key or signature, from the Azure portal.
             endpoint: Another address of the account, such as Azurite's.
 
         Raises:
@@ -108,7 +108,7 @@ class Storage:
 
         Args:
             project_id: The project that is billed.
-            service_account_key: The path of a key file; by default Google's credential chain.
+            service_account_key: The path of a key file; by default Google's credential chain is used.
             endpoint: Another address, such as an emulator's. An address that begins with `http://` gets no credentials.
 
         Examples:
@@ -122,7 +122,7 @@ class Storage:
         """A folder that every machine of the run sees.
 
         Args:
-            path: The folder of the warehouse; a relative one is relative to the working directory.
+            path: The folder of the warehouse; a relative path starts at the working directory.
 
         Examples:
             >>> Storage.local(path="/data/lake").options

@@ -28,7 +28,7 @@ def file_uri(path: str | Path) -> str:
     return "file://" + "/" + Path(path).as_posix().lstrip("/")
 
 
-def _not_absolute(uri: SplitResult, storage: Storage | None) -> str | None:
+def _path_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     absolute = uri.path.startswith("/") and not uri.netloc
     return None if absolute else "does not begin with file:///"
 
@@ -45,7 +45,7 @@ STORAGES: Mapping[str, StorageRow] = {
         hadoop=lambda storage, bucket: {},
         example="file:///folder",
         schemes={"file": "file"},
-        warehouse_problem=_not_absolute,
+        warehouse_problem=_path_problem,
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),
     ),
@@ -68,7 +68,7 @@ def warehouse_of(catalog: Catalog) -> str | None:
 
 
 def kind_of(uri: str) -> str | None:
-    """The type of storage that a URI is on; None if the text is not a URI, or the file system is not a storage type.
+    """The type of the storage that a URI names; None if the text is no URI, or names a file system without a type.
 
     Examples:
         >>> kind_of("s3://bucket/lake"), kind_of("/data/lake"), kind_of("prod")

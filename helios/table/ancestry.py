@@ -37,7 +37,7 @@ class Landing:
     """A committed batch, as a record or a checkpoint remembers it.
 
     Attributes:
-        batch: Its number; -1 for the state with which a new checkpoint began.
+        batch: The number of the batch; -1 for the state with which a new checkpoint began.
         sequence: A lower bound of the sequence number of `snapshot`; 0 if unknown.
         head: A later head of the branch that was proven to descend from `snapshot`.
     """
@@ -105,7 +105,7 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
 
 
 class EarlierVersions:
-    """The earlier metadata files of a table; one search reads at most `MOST_FILES` of them."""
+    """The earlier metadata files of a table. One instance reads at most `MOST_FILES` files."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -124,7 +124,7 @@ class EarlierVersions:
         """
         while log := version.earlier():
             files = [file for _, file in log]
-            committed = self._within(node, files, _begin(log, node.at))
+            committed = self._search(node, files, _first_file_not_before(log, node.at))
             if committed is not None:
                 return committed
             oldest = self._version(files[0])
@@ -133,8 +133,8 @@ class EarlierVersions:
             version = oldest
         return None
 
-    def _within(self, node: Node, files: Sequence[str], begin: int) -> tuple[Node, Version] | None:
-        """Searches a log from the file of a snapshot's commit time: first newer files, then older ones."""
+    def _search(self, node: Node, files: Sequence[str], begin: int) -> tuple[Node, Version] | None:
+        """Searches a log, from the file `begin` of a snapshot's commit time: first newer files, then older ones."""
         index, version = begin, self._version(files[begin])
         while version is None or version.node(node.id) is None:  # the file was deleted, or the clocks differ
             index += 1
@@ -169,6 +169,6 @@ class EarlierVersions:
         return self._cache[file]
 
 
-def _begin(log: Sequence[tuple[int, str]], at: int) -> int:
+def _first_file_not_before(log: Sequence[tuple[int, str]], at: int) -> int:
     """The index of the first file of a log that is not older than a time; the last index if all are older."""
     return next((index for index, (time, _) in enumerate(log) if time >= at), len(log) - 1)

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from helios.table.inputs import (
-    SEVERAL,
+    NOT_KEPT,
     Digest,
     Input,
     Node,
@@ -29,7 +29,7 @@ from helios.table.inputs import (
 from helios.table.positions import same_entries, same_source
 
 Combines: TypeAlias = Callable[[], "str | None"]
-"""Returns why one batch gives other rows than several batches with the same input; None for row-by-row steps."""
+"""Returns why steps give other rows for one batch than for several batches with the same input; None if they do not."""
 
 
 def _no_reason() -> None:
@@ -48,11 +48,11 @@ class Entry:
     """The inputs that one batch, or several joined batches, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps. None if no batch may count as the same: batches with different steps or
-            with steps that do not go row by row were joined; a rollback may have removed the batch; or it followed a
-            source.
+        steps: The fingerprint of the steps. None if no later batch may count as the same. The reason is one of these:
+            joined batches have different steps, or steps that do not go row by row; a rollback may have removed the
+            batch; the batch was one of a followed source.
         inputs: The input from each source.
-        by: The snapshot of the target in which the newest of the batches was committed.
+        by: The snapshot of the target that committed the newest of the batches.
     """
 
     steps: str | None
@@ -93,7 +93,7 @@ class Finding:
 class Appended:
     """The inputs that a pipeline has appended, oldest first.
 
-    They are not `complete` if the oldest entries were dropped, or their stamps have expired.
+    `complete` is False if the oldest entries were dropped, or if their stamps have expired.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -104,7 +104,7 @@ class Appended:
 
         Args:
             lookups: For each source, the function that looks up its snapshots.
-            combines: Returns why the batch's steps do not go row by row; called only if the verdict depends on it.
+            combines: Returns why the batch's steps do not go row by row. Called only if the verdict needs it.
         """
         same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
         equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
@@ -135,7 +135,7 @@ class Appended:
 
         Args:
             limit: The maximum length of all entries as JSON.
-            combines: As for `judge`. If it returns a reason, a joined range does not keep the steps.
+            combines: As for `judge`. If it returns a reason, the entry of a joined range has no steps.
         """
 
         def goes_row_by_row(steps: str | None) -> bool:
@@ -183,12 +183,12 @@ class Appended:
 def entry_of(
     position: Mapping[str, Any] | None, steps: str, lookups: Sequence[SnapshotLookup], by: int | None = None
 ) -> Entry | None:
-    """Returns the inputs of a batch from its recorded position; None if the position has no sources.
+    """Returns the entry of a batch, given its recorded position; None if the position has no sources.
 
     Examples:
         >>> read = {"source": "local.a.s", "uuid": "u", "snapshot": 7, "after": 5}
         >>> entry_of({"sources": [read]}, "abc", [lambda snapshot: None]).inputs
-        (Range(table='u', after=Point(snapshot=5, sequence=None), to=Point(snapshot=7, sequence=None)),)
+        (Range(table='u', after=SnapshotPoint(snapshot=5, sequence=None), to=SnapshotPoint(snapshot=7, sequence=None)),)
     """
     sources = [source for source in (position or {}).get("sources") or () if isinstance(source, Mapping)]
     if not sources:
@@ -253,7 +253,7 @@ def _covering(batch: Entry, entries: Sequence[Entry], lookups: Sequence[Snapshot
 
 def _other_inputs(entry: Entry, at: int) -> tuple[Input, ...]:
     """The inputs of an entry, with a placeholder at one index."""
-    return (*entry.inputs[:at], SEVERAL, *entry.inputs[at + 1 :])
+    return (*entry.inputs[:at], NOT_KEPT, *entry.inputs[at + 1 :])
 
 
 # the compact form
@@ -307,7 +307,7 @@ def _join(entry: Entry, other: Entry, goes_row_by_row: Callable[[str | None], bo
     alike = entry.steps == other.steps and same_others and goes_row_by_row(entry.steps)
     if exact and not alike:
         return None
-    rest = entry.inputs if alike else (SEVERAL,) * len(entry.inputs)
+    rest = entry.inputs if alike else (NOT_KEPT,) * len(entry.inputs)
     return Entry(entry.steps if alike else None, (*rest[:at], span, *rest[at + 1 :]), other.by)
 
 

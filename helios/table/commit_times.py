@@ -1,4 +1,4 @@
-"""The commit times of the states of a table's main, as far as its history is retained; from its metadata."""
+"""The commit times of the states of a table's main branch, as far as the table's metadata retains them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CommitTimes:
 def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
     """Returns the commit times of the states of a table's main, up to a snapshot.
 
-    The times come from the table's snapshot log, which includes rollbacks. The clocks of writers may differ. An entry
-    with an earlier time than entries before it counts from its own time on, and replaces them.
+    The times come from the table's snapshot log, which includes rollbacks. The clocks of writers may differ. If an
+    entry has an earlier time than entries before it, it replaces these entries.
 
     Args:
         metadata: The table's metadata, as in its metadata file.
@@ -48,13 +48,13 @@ def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> Com
     if not ends:
         return CommitTimes(name, (), (), complete=pin is None)
     states, complete = _retained(known, log[: ends[-1] + 1])
-    lasting: list[tuple[int, int]] = []
+    ascending: list[tuple[int, int]] = []
     for at, snapshot in reversed(states):
-        if not lasting or at < lasting[-1][0]:
-            lasting.append((at, snapshot))
-    lasting.reverse()
+        if not ascending or at < ascending[-1][0]:
+            ascending.append((at, snapshot))
+    ascending.reverse()
     return CommitTimes(
-        name, tuple(at * 1000 for at, _ in lasting), tuple(snapshot for _, snapshot in lasting), complete
+        name, tuple(at * 1000 for at, _ in ascending), tuple(snapshot for _, snapshot in ascending), complete
     )
 
 

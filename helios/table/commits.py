@@ -35,21 +35,21 @@ class Commit:
     Attributes:
         snapshot: Its id.
         operation: Iceberg's operation: append, overwrite, delete or replace.
-        added: The rows that it added.
-        removed: The rows that it removed.
-        moved: The rows that it moved into other files, as a compaction does.
+        added: The number of rows that it added.
+        removed: The number of rows that it removed.
+        moved: The number of rows that it moved into other files, as a compaction does.
         exact: Whether these counts are exact. They are not if files were rewritten (unchanged rows count as added and
-            removed), if removed files had position deletes of format v2 (deleted rows count again), or with equality
-            deletes.
+            removed), if removed files had position deletes of format v2 (deleted rows count again), or if the commit
+            added equality deletes.
         pipeline: The pipeline that made it; None for other writers.
         batch: The number of the batch in the pipeline's checkpoint.
-        position: The input of the batch, as stamped.
+        position: The input of the batch, from the stamps.
         steps: The fingerprint of the pipeline's steps.
         version: The version of Helios; None without such a stamp.
         plan: The plan of these steps; None if no checkpoint has it.
-        before: The position of the previous commit under the same name of the pipeline; None if there is none or it
-            has expired, and for a backfill, which reads from the beginning.
-        redone: The snapshot whose rows a backfill replaced by this commit; None for any other commit.
+        before: The position of the pipeline's previous commit; None if there is none, if that commit has expired, or
+            for a backfill, which reads from the beginning.
+        redone: The snapshot whose rows this commit of a backfill replaced; None for any other commit.
         instead: The table or folder that a backfill read in place of the source (`--from`); None if it read the source.
     """
 
@@ -77,7 +77,7 @@ class Commit:
 
     @property
     def repairs(self) -> str | None:
-        """The pipeline whose rows a backfill repaired by this commit; None for any other commit.
+        """The pipeline whose rows this commit of a backfill repaired; None for any other commit.
 
         The backfill reads again what that pipeline had read, up to the same position.
         """
@@ -86,7 +86,7 @@ class Commit:
 
     @property
     def read_texts(self) -> tuple[str, ...]:
-        """For each of `reads`, the part of the source that was read, as text; empty if its position is unknown."""
+        """For each of `reads`, a text about the part of the source that was read; "" if the position is unknown."""
         if self.repairs is not None:
             read = f"what snapshot {self.redone}" if self.redone is not None else f"what {self.repairs}"
             text = f"{self.instead} in its place" if self.instead is not None else f"{read} had read, once more"
@@ -98,7 +98,7 @@ class Commit:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The part `(start, end]` of each source that the batch read; the start is None where `before` has none."""
+        """The part `(start, end]` that the batch read of each source. A start is None if `before` lacks the source."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}
         entries = (self.position or {}).get("sources") or ()
         whole = self.repairs is not None and self.redone is None
@@ -113,7 +113,7 @@ def commits(
     """The retained commits of a branch, newest first, each with its spans and its plan.
 
     Args:
-        places: The warehouses that may have the checkpoints of its pipelines, and with them the plans.
+        places: The warehouses that may have the checkpoints of the table's pipelines, which have the plans.
         checkpoints: The declared checkpoint of each pipeline that declares one, by pipeline.
     """
     head = table.iceberg.metadata.refs.get(branch)
@@ -137,12 +137,12 @@ def commit_in(
     places: Sequence[Warehouse] = (),
     checkpoints: Mapping[str, str] | None = None,
 ) -> Commit:
-    """The commit of a snapshot as in `commit_of`, but from the given metadata, which may be earlier metadata."""
+    """As `commit_of`, but from the given metadata, which may be that of an earlier metadata file."""
     return _history(metadata, snapshot, places, checkpoints or {})[0]
 
 
 def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
-    """The time of the oldest retained commit of a branch; None if that is the first commit, or there is none."""
+    """The time of a branch's oldest retained commit if earlier ones have expired; None if none has expired."""
     metadata = table.iceberg.metadata
     head = metadata.refs.get(branch)
     oldest = [*ancestors(metadata, head.snapshot_id)][-1] if head is not None else None
@@ -153,8 +153,8 @@ def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
 
 
 NOT_WRITTEN = (
-    "no pipeline of Helios has written this table: what its rows were made of, and by which steps, is not known. Ask "
-    "the program that writes it; `helios snapshots` lists its commits."
+    "no pipeline of Helios has written this table: the inputs and the steps of its rows are not known. Ask the program "
+    "that writes the table; `helios snapshots` lists the table's commits."
 )
 """The message for a table that only other programs have written."""
 

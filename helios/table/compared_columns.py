@@ -55,8 +55,8 @@ class ColumnChange:
 def compared_columns(before: State, after: State) -> list[str]:
     """The columns that are used to compare rows, by their names in the later state.
 
-    In one table these are all columns of the later state: a file that lacks a column gives null or the default. In two
-    tables they are the common columns for which one of the two types can represent all values of the other.
+    For two states of one table: all columns of the later state, since a file that lacks a column gives null or the
+    default. For two tables: the common columns for which one type can represent all values of the other type.
     """
     if before.same_table(after):
         return [field.name for field in after.schema.fields]
@@ -114,7 +114,7 @@ def _bare(kind: IcebergType) -> str:
 
 
 def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The columns to read from the files of two states to compare their rows, as the JSON of Iceberg's fields.
+    """The columns that are read to compare the rows of two states, as JSON of Iceberg's fields, for each state.
 
     Both lists are the columns of `compared_columns`, in the same order and under the same names. Their types are wide
     enough for all files that the table has ever had.
@@ -134,7 +134,7 @@ def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list
         )
     if not names:
         raise InputError(
-            f"{before.table.name} and {after.table.name} have no column of one name and type: no row can be compared.",
+            f"{before.table.name} and {after.table.name} have no common column with comparable types.",
             where=caller(),
             fix=f"compare two states of one table: `helios diff {before.table.name} --from STATE`.",
         )
@@ -167,8 +167,8 @@ def _widened(value: Any, widest: Mapping[int, str]) -> Any:
 class _Column:
     id: int
     parent: int | None
-    short_name: str
-    name: str
+    last_name: str
+    name: str  # with the names of the columns around it
     type: str
     required: bool
     has_children: bool
@@ -186,12 +186,12 @@ def column_changes(before: State, after: State) -> list[ColumnChange]:
           if c.id in removed and c.parent not in removed),
         *(ColumnChange(change="added", column=c.name, after=c.type) for c in new.values()
           if c.id in added and c.parent not in added),
-        *(change for key, c in new.items() if key in old for change in _between(old[key], c)),
+        *(change for key, c in new.items() if key in old for change in _differences(old[key], c)),
     ]  # fmt: skip
 
 
-def _between(old: _Column, new: _Column) -> Iterator[ColumnChange]:
-    if old.short_name != new.short_name:
+def _differences(old: _Column, new: _Column) -> Iterator[ColumnChange]:
+    if old.last_name != new.last_name:
         yield ColumnChange(change="renamed", column=new.name, before=old.name, after=new.name)
     if old.type != new.type:
         yield ColumnChange(change="type", column=new.name, before=old.type, after=new.type)
@@ -209,8 +209,8 @@ def _columns(schema: Schema) -> Iterator[_Column]:
         name = f"{parent.name}.{field.name}" if parent is not None else field.name
         has_children = isinstance(kind, (StructType, ListType, MapType))
         shown = type(kind).__name__.removesuffix("Type").lower() if has_children else str(kind)
-        above = parent.id if parent is not None else None
-        column = _Column(field.field_id, above, field.name, name, shown, field.required, has_children)
+        parent_id = parent.id if parent is not None else None
+        column = _Column(field.field_id, parent_id, field.name, name, shown, field.required, has_children)
         yield column
         inner: list[NestedField] = []
         if isinstance(kind, StructType):

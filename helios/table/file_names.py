@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 SAFE = "_-!.~'()*,;:$&+=/@"
-"""The ASCII characters, besides letters and digits, that Java leaves as they are in a path."""
+"""The ASCII characters, besides letters and digits, that Java does not encode in the path of a URI."""
 
 GLOB = re.compile(r"[{}\[\]*?\\]")
 """A character with a meaning in globs."""
 HIDDEN = re.compile(r"\..*|_(?!.*=).*|.*\._COPYING_", re.DOTALL)
 """Names that Spark does not list; `_day=1` is a folder of a partition, and is listed."""
-ANY = {"*": "[^/]*", "?": "[^/]"}
+WILDCARDS = {"*": "[^/]*", "?": "[^/]"}
 """The regular expressions for the wildcards of a glob."""
 NOT_DATA = re.compile(r"_(common_)?metadata.*|.*\.(tmp|crc)", re.DOTALL)
 """Names of metadata files, checksums, and files that are still being written."""
@@ -28,8 +28,8 @@ def is_glob(path: str) -> bool:
 def escaped(path: str) -> str:
     """A path as a glob that matches this path only.
 
-    Spark treats every path as a glob. With globs turned off, Spark reads all given paths once more for each path that
-    has a glob character.
+    Spark treats every path as a glob. If globs were turned off instead, Spark would read all given paths again for
+    each path that has a glob character.
 
     Examples:
         >>> escaped("in/a[1].csv")
@@ -39,9 +39,7 @@ def escaped(path: str) -> str:
 
 
 def split_glob(path: str) -> tuple[str, str]:
-    """A path, split before its first part that has a wildcard: the folder, and the rest.
-
-    The rest is empty if no part has a wildcard.
+    """Splits a path before its first part with a wildcard: the folder, and the rest (empty without a wildcard).
 
     Examples:
         >>> split_glob("s3://b/lake/*/day=*/"), split_glob("/lake/a")
@@ -76,8 +74,8 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     for part in re.findall(r"\\.|\[[^\]]*\]|.", glob, re.DOTALL):
         if len(part) > 2:  # a character class in brackets
             pieces.append(f"[^{part[2:]}" if part[1] in "!^" else part)
-        elif part in ANY:
-            pieces.append(ANY[part])
+        elif part in WILDCARDS:
+            pieces.append(WILDCARDS[part])
         elif part in "{}" or (part == "," and open_braces):
             open_braces += {"{": 1, "}": -1, ",": 0}[part]
             pieces.append({"{": "(?:", "}": ")", ",": "|"}[part])
@@ -87,7 +85,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def matches(path: str) -> list[str]:
-    """The local files and folders that a path names, by Hadoop's rules: itself if it exists, otherwise as a glob."""
+    """The local files and folders that a path names, by Hadoop's rules: a path that does not exist is a glob."""
     if os.path.lexists(path):
         return [path]
     root, rest = split_glob(path)
@@ -106,7 +104,7 @@ def matches(path: str) -> list[str]:
 
 
 def files_below(path: str) -> Iterator[str]:
-    """The local files with rows that a path names, or that are in the folders that it names."""
+    """The local data files that a path names, and those inside the folders that the path names."""
     for match in matches(path):
         if os.path.isfile(match) and is_data(os.path.basename(match)):
             yield match
@@ -126,7 +124,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_data(name: str) -> bool:
-    """True if a file of this name contains rows: it is not hidden, complete, and no metadata or checksum.
+    """True if a file of this name contains rows: it is not hidden, unfinished, metadata or a checksum.
 
     Examples:
         >>> [name for name in ("a.csv", "a.csv.tmp", "_SUCCESS", "_metadata") if is_data(name)]

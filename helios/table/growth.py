@@ -1,4 +1,4 @@
-"""Measures how fast the history of a table grows, and suggests the line in a script that bounds it."""
+"""Measures how fast the history of a table grows, and suggests the call in a script that limits it."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Growth:
         return round((self.snapshots - 1) * DAY / self.seconds) if self.seconds else 0
 
     def advice(self) -> str | None:
-        """The cost of the history, with the line that bounds it; None for a short history.
+        """The cost of the history, and the call that limits it; None for a short history.
 
         Examples:
             >>> Growth(snapshots=999, seconds=3600).advice()
-            >>> print(Growth(snapshots=1201, seconds=172_800, bytes=1 << 20).advice())
-            1,201 snapshots, about 600 commits a day, each writes 1.0 MB of metadata: .maintain(expire="5d") bounds that
+            >>> print(Growth(snapshots=1201, seconds=0, bytes=1 << 20).advice())
+            1,201 snapshots; each commit writes 1.0 MB of metadata: .maintain(expire="5d") bounds that
         """
         if self.snapshots < MANY:
             return None
         size = f"{self.bytes / (1 << 20):.1f} MB of metadata" if self.bytes else "metadata with all of them"
         commits = f", about {self.commits_a_day:,} commits a day" if self.commits_a_day else ""
-        return f"{self.snapshots:,} snapshots{commits}, each writes {size}: {REMEDY} bounds that"
+        return f"{self.snapshots:,} snapshots{commits}; each commit writes {size}: {REMEDY} bounds that"
 
 
 def growth(table: pyiceberg.table.Table) -> Growth:

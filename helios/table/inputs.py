@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 
 class Node(NamedTuple):
-    """A retained snapshot of a source: its parent (None for the first one), and its sequence number (None for v1)."""
+    """The parent of a retained snapshot (None for the first), and its sequence number (None in format v1)."""
 
     parent: int | None
     sequence: int | None
@@ -21,8 +21,8 @@ SnapshotLookup: TypeAlias = Callable[[int], "Node | None"]
 
 
 @dataclass(frozen=True)
-class Point:
-    """A snapshot of a source."""
+class SnapshotPoint:
+    """The id of a snapshot of a source, and its sequence number if it is known."""
 
     snapshot: int
     sequence: int | None = field(default=None, compare=False)
@@ -30,10 +30,10 @@ class Point:
 
 @dataclass(frozen=True)
 class State:
-    """The state of a table; `at` is None for an empty one."""
+    """The state of a table at a snapshot; `at` is None for an empty table."""
 
     table: str
-    at: Point | None
+    at: SnapshotPoint | None
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Range:
     """The rows that a table's snapshots in `(after, to]` added; `after` is None for all up to `to`."""
 
     table: str
-    after: Point | None
-    to: Point
+    after: SnapshotPoint | None
+    to: SnapshotPoint
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Digest:
 
 Input: TypeAlias = State | Range | Digest
 
-SEVERAL = Digest("")
-"""A placeholder for the inputs that an entry for several batches does not keep."""
+NOT_KEPT = Digest("")
+"""Stands for an input that an entry for several batches does not keep."""
 
 
 # from a recorded position
 
 
-def recorded_input(entry: Mapping[str, Any], look: SnapshotLookup) -> Input:
+def recorded_input(entry: Mapping[str, Any], lookup: SnapshotLookup) -> Input:
     """Returns the input from one source, given its entry in a recorded position."""
 
-    def point(snapshot: int) -> Point:
-        node = look(snapshot)
-        return Point(snapshot, node.sequence if node is not None else None)
+    def point(snapshot: int) -> SnapshotPoint:
+        node = lookup(snapshot)
+        return SnapshotPoint(snapshot, node.sequence if node is not None else None)
 
     table = str(entry.get("uuid") or entry.get("source"))
     to, after = entry.get("snapshot", entry.get("to")), entry.get("after")
@@ -82,23 +82,23 @@ def recorded_input(entry: Mapping[str, Any], look: SnapshotLookup) -> Input:
 # sets of snapshots
 
 
-def have_common_snapshot(one: Input, other: Input, look: SnapshotLookup) -> bool | None:
+def have_common_snapshot(one: Input, other: Input, lookup: SnapshotLookup) -> bool | None:
     """True if a range and another range or state have a common snapshot; None if expired snapshots hide the answer."""
     if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
         return False
     if isinstance(one, State) and isinstance(other, State):
         return False
     a, b = _as_range(one), _as_range(other)
-    if a is None or b is None or _before(a, b) or _before(b, a):
+    if a is None or b is None or _ends_before(a, b) or _ends_before(b, a):
         return False
     # A snapshot at or before the start of either range is not in both.
     stops = {point.snapshot for point in (a.after, b.after) if point is not None}
-    mine, all_mine = _walk(a, look, stops)
-    theirs, all_theirs = _walk(b, look, stops)
-    if mine & theirs:
+    in_a, a_complete = _walk(a, lookup, stops)
+    in_b, b_complete = _walk(b, lookup, stops)
+    if in_a & in_b:
         return True
-    one_is_empty = (all_mine and not mine) or (all_theirs and not theirs)
-    return False if one_is_empty or (all_mine and all_theirs) else None
+    one_is_empty = (a_complete and not in_a) or (b_complete and not in_b)
+    return False if one_is_empty or (a_complete and b_complete) else None
 
 
 def _as_range(source_input: State | Range) -> Range | None:
@@ -107,15 +107,15 @@ def _as_range(source_input: State | Range) -> Range | None:
     return Range(source_input.table, None, source_input.at) if source_input.at is not None else None
 
 
-def _before(a: Range, b: Range) -> bool:
-    """True if a range certainly ends where another begins, or earlier: sequence numbers grow along a history."""
+def _ends_before(a: Range, b: Range) -> bool:
+    """True if range `a` certainly ends at or before the start of range `b`: sequence numbers grow along a history."""
     if b.after is None:
         return False
     end, begin = a.to.sequence, b.after.sequence
     return b.after == a.to or (end is not None and begin is not None and end <= begin)
 
 
-def _walk(span: Range, look: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
+def _walk(span: Range, lookup: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
     """Walks from the end of a range back to a stop.
 
     Returns the snapshots on the way, without the stop, and whether the walk met no expired snapshot.
@@ -123,7 +123,7 @@ def _walk(span: Range, look: SnapshotLookup, stops: set[int]) -> tuple[set[int],
     walked: set[int] = set()
     snapshot: int | None = span.to.snapshot
     while snapshot is not None and snapshot not in stops:
-        node = look(snapshot)
+        node = lookup(snapshot)
         if node is None:
             return walked, False
         walked.add(snapshot)
@@ -131,9 +131,9 @@ def _walk(span: Range, look: SnapshotLookup, stops: set[int]) -> tuple[set[int],
     return walked, True
 
 
-def snapshots_in(span: Range, look: SnapshotLookup) -> tuple[set[int], bool]:
+def snapshots_in(span: Range, lookup: SnapshotLookup) -> tuple[set[int], bool]:
     """The retained snapshots of a range, and whether they are all of its snapshots."""
-    return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
+    return _walk(span, lookup, {span.after.snapshot} if span.after is not None else set())
 
 
 # the compact form
@@ -144,11 +144,11 @@ def packed(source_input: Input, tables: list[str]) -> Any:
     if isinstance(source_input, Digest):
         return source_input.value
     if isinstance(source_input, State):
-        return [tables.index(source_input.table), *_point(source_input.at)]
-    return [tables.index(source_input.table), *_point(source_input.after), *_point(source_input.to)]
+        return [tables.index(source_input.table), *_packed_point(source_input.at)]
+    return [tables.index(source_input.table), *_packed_point(source_input.after), *_packed_point(source_input.to)]
 
 
-def _point(point: Point | None) -> tuple[int | None, int | None]:
+def _packed_point(point: SnapshotPoint | None) -> tuple[int | None, int | None]:
     return (point.snapshot, point.sequence) if point is not None else (None, None)
 
 
@@ -160,12 +160,12 @@ def unpacked(source_input: Any, tables: list[str]) -> Input:
     """
     if isinstance(source_input, str):
         return Digest(source_input)
-    number, *numbers = source_input
+    table_index, *numbers = source_input
     ids, sequences = numbers[::2], numbers[1::2]
-    points = [None if id is None else Point(id, sequence) for id, sequence in zip(ids, sequences, strict=True)]
+    points = [None if id is None else SnapshotPoint(id, sequence) for id, sequence in zip(ids, sequences, strict=True)]
     if len(points) == 1:
-        return State(tables[number], points[0])
+        return State(tables[table_index], points[0])
     after, to = points
     if to is None:
         raise ValueError("a range without an end")
-    return Range(tables[number], after, to)
+    return Range(tables[table_index], after, to)

@@ -61,7 +61,7 @@ class SeenLag:
             return None
 
 
-def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], locations: Sequence[str] = ()) -> SeenLag | None:
+def last_lag(pipeline: str, source: str, places: Sequence[Warehouse], locations: Sequence[str] = ()) -> SeenLag | None:
     """Returns the last lag that a run of the pipeline computed for a source.
 
     Args:
@@ -89,8 +89,8 @@ def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) 
     This is the `lag` of a kind of source whose lag only a run can compute.
     """
     locations = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
-    seen = last_seen(pipeline, entry.source, view.places, locations)
+    seen = last_lag(pipeline, entry.source, view.places, locations)
     if seen is None:
         return None
-    notes.append(f"its run last looked at {entry.source} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
+    notes.append(f"the lag behind {entry.source} is that of {seen.at:%Y-%m-%d %H:%M:%S} UTC")
     return seen.lag

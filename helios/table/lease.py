@@ -1,4 +1,4 @@
-"""The lease on a checkpoint: its file names the driver that holds it; without a JVM."""
+"""The lease on a checkpoint: a file in the checkpoint that describes the driver that holds the lease; without a JVM."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from helios.errors import LeaseError, Origin, RunError
 from helios.table.readers import text_in
 
 FILE = "helios/lease.json"
-"""The file of the lease in a checkpoint."""
+"""The path of the lease file in a checkpoint."""
 
 LEASE_SECONDS = 60.0
 """Seconds for which the lease of a driver on another host stays valid after its last renewal."""
 
 RELEASED: set[str] = set()
-"""Owners in this process that have released their lease, even if its file could not be deleted."""
+"""Owners in this process that have released their lease, even if the lease file could not be deleted."""
 
 
 class Holder(TypedDict, total=False):
-    """The driver that holds a lease, as its file names it."""
+    """The driver that holds a lease, as the lease file describes it."""
 
     owner: str
     host: str
@@ -33,7 +33,7 @@ class Holder(TypedDict, total=False):
 
 
 def parse(text: str | None) -> Holder | None:
-    """The holder that a lease file names; None if it names none."""
+    """The holder that the text of a lease file describes; None if the text is missing or damaged."""
     try:
         fields = json.loads(text) if text else None
         return _holder(fields) if isinstance(fields, dict) else None
@@ -55,7 +55,7 @@ def _holder(fields: dict[str, Any]) -> Holder:
 def alive(holder: Holder) -> bool:
     """True if the driver that holds a lease is alive.
 
-    On this host its process is checked, on another host the time of its last renewal.
+    A driver on this host must have a process, and a driver on another host must have renewed its lease in time.
     """
     if holder.get("owner") in RELEASED:
         return False
@@ -67,7 +67,7 @@ def alive(holder: Holder) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # a process of another user, whose start may not be shown
+    except PermissionError:  # a process of another user, whose start time may be hidden
         hidden = process_start(pid) is None
     # The kernel reuses pids: only the start time shows that it is the same process.
     return hidden or holder.get("started") in (None, process_start(pid))
@@ -78,12 +78,12 @@ def lease_error(location: str, holder: Holder, where: Origin | None = None) -> L
     return LeaseError(
         f"another driver is running on {location}: process {holder['pid']} on {holder['host']}.",
         where=where,
-        fix="stop it first; its lease ends with it.",
+        fix="stop that process first: its lease ends with it.",
     )
 
 
 def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
-    """The error for a checkpoint that another driver holds, before Spark starts; None if no such driver is known.
+    """The error if another driver is known to hold a checkpoint, for a check before Spark starts; None otherwise.
 
     Args:
         properties: PyIceberg's properties of the catalog, which open its storage.
@@ -96,7 +96,7 @@ def second_driver(location: str, properties: Mapping[str, str], where: Origin | 
 
 
 def process_start(pid: int) -> str | None:
-    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None if it has ended, or without /proc."""
+    """The start time of a process (field 22 of proc_pid_stat(5)); None if the process has ended, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()

@@ -29,12 +29,12 @@ class Record:
     """The property `helios.ledger.<pipeline>`: the last batch of a pipeline that was committed or discarded.
 
     Attributes:
-        checkpoint: The id of the checkpoint that wrote it.
+        checkpoint: The id of the checkpoint from which the batch was written.
         batch: The batch's number in that checkpoint; -1 before the first.
         position: The input of the batch, as in `helios.position`.
         snapshot: The snapshot that added the batch. For a discarded batch, the snapshot of the last batch in main;
             before the first batch of a checkpoint, the snapshot after which the checkpoint continues.
-        sequence: That snapshot's sequence number.
+        sequence: The sequence number of `snapshot`.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
@@ -42,16 +42,15 @@ class Record:
         start: The starting positions of the followed sources, as the checkpoint keeps them, if they depend on the time
             of the first start; None otherwise.
         upserts: The rule for which row of a key wins, as `helios.plan.other_upserts` writes it; None without upserts.
-        beside: The pipelines of the same source beside which `--beside` lets this one write.
+        beside: The other pipelines of the same source that `--beside` has named: this pipeline may write beside them.
         formerly: The former names of the pipeline, which are stamped on its older snapshots.
         quarantines: The quarantine tables that may have the pipeline's rows, by their full names.
-        keys: The folder of the keys that its upserts remember, where other pipelines can read them; None if they are in
+        keys: The folder of the keys that the upserts remember, which other pipelines can read; None if the keys are in
             the checkpoint.
-        audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
-        published: Set from a publication until the next run: the pipeline of the branch from which this record was
-            copied.
-        rolled_back: Whether a new checkpoint has ever continued after rows that the table has lost, or may have lost:
-            the sources still have these rows. A full refresh reads everything again, and resets this.
+        audited: Whether batches have ever waited for an audit: someone may publish such a batch by hand.
+        published: The pipeline of a published branch whose record was copied into this one; None after the next run.
+        rolled_back: Whether a new checkpoint has ever skipped input whose rows the table has lost, or may have lost.
+            A full refresh reads everything again, and resets this.
     """
 
     checkpoint: str
@@ -112,9 +111,9 @@ class Staged:
         branch: The audit branch.
         snapshot: The head of the branch.
         position: The input of the batch.
-        checkpoint: The id of the checkpoint that wrote it.
+        checkpoint: The id of the checkpoint from which the batch was staged.
         steps: The fingerprint of the pipeline's steps.
-        rows: The rows that the snapshot added.
+        rows: The number of rows that the snapshot added.
     """
 
     branch: str
@@ -193,7 +192,7 @@ def audit_heads(metadata: TableMetadata) -> dict[str, int]:
 
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
-    """The batch at the head of a pipeline's audit branch; None if it was published, or if there is no such batch."""
+    """The unpublished batch at the head of a pipeline's audit branch; None if there is none."""
     head = audit_heads(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):

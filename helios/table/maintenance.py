@@ -15,7 +15,7 @@ from helios.config import load
 from helios.errors import DeclarationError, InputError
 from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller, duration
-from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
+from helios.table.readers import Reader, Warehouse, readers_of, snapshots_needed_by, warehouses
 from helios.table.refs import ancestors, refresh, refuse_unwritable, translating_errors
 from helios.table.snapshot import Snapshot, as_moment, as_snapshot
 
@@ -63,11 +63,11 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Retention:
-    """The snapshots that an expiry keeps. A branch with a retention of its own follows that instead.
+    """The rule for the snapshots that an expiry keeps. Settings of a branch override the rule on that branch.
 
     Attributes:
-        before: Snapshots from this time on (in ms since 1970) stay.
-        last: This many of the newest snapshots of every branch stay.
+        before: Only snapshots before this time (in ms since 1970) may expire.
+        last: The number of newest snapshots of every branch that stay in any case.
     """
 
     before: int
@@ -80,8 +80,8 @@ def retention(
     """Returns the retention that the arguments request.
 
     Args:
-        metadata: The table's metadata; its own settings are the defaults.
-        older_than: A time, or an age: "7d", a timedelta, or seconds. With `retain_last` alone, age does not count.
+        metadata: The table's metadata, whose properties give the defaults.
+        older_than: A time, or an age: "7d", a timedelta, or seconds. If only `retain_last` is given, no age counts.
         retain_last: How many snapshots of every branch stay, whatever their age.
 
     Raises:
@@ -95,7 +95,7 @@ def retention(
         )
     now = int(time.time() * 1000)
     if older_than is not None:
-        before = _before(older_than, now)
+        before = _cutoff(older_than, now)
     elif retain_last is not None:
         before = now + 1
     else:
@@ -103,7 +103,7 @@ def retention(
     return Retention(before, retain_last or _number_property(metadata, MIN_KEPT, DEFAULT_MIN_KEPT))
 
 
-def _before(older_than: datetime | str | timedelta | float, now: int) -> int:
+def _cutoff(older_than: datetime | str | timedelta | float, now: int) -> int:
     if isinstance(older_than, datetime):
         return int(as_moment(older_than).timestamp() * 1000)
     if isinstance(older_than, str):
@@ -124,12 +124,12 @@ def _number_property(metadata: TableMetadata, key: str, default: int) -> int:
         raise InputError(f"the table property {key} is {text!r}, which is not a number.", fix="correct it.") from error
 
 
-def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
+def plan_expiry(metadata: TableMetadata, rule: Retention, readers: Iterable[Reader] = ()) -> Expiry:
     """Returns the snapshots that may expire.
 
-    The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. On each branch, the snapshots
-    stay that are young enough or among the last ones. Outside of all branches, snapshots stay until they are old
-    enough. In addition, snapshots that a reader needs stay.
+    The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. On each branch, young
+    snapshots and the last ones stay. Of the snapshots that are on no branch, young ones stay. In addition, snapshots
+    that a reader needs stay.
 
     Raises:
         InputError: The table property `gc.enabled` is false.
@@ -137,14 +137,14 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     if metadata.properties.get(GC_ENABLED, "true").lower() == "false":
         raise InputError(
             "the table property gc.enabled is false: other tables may share the table's files, so nothing expires.",
-            fix="set gc.enabled to true if none does.",
+            fix="set gc.enabled to true if no other table shares its files.",
         )
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
-    expirable = parents.keys() - _retained(metadata, kept)
+    expirable = parents.keys() - _retained(metadata, rule)
     held, lost = [], []
     needed_snapshots: frozenset[int] = frozenset()
     for reader in readers:
-        needed_by_reader = needed(reader, parents)
+        needed_by_reader = snapshots_needed_by(reader, parents)
         needed_snapshots |= needed_by_reader
         if not needed_by_reader and parents:
             lost.append(reader)
@@ -157,7 +157,7 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     )
 
 
-def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
+def _retained(metadata: TableMetadata, rule: Retention) -> set[int]:
     times = {raw.snapshot_id: raw.timestamp_ms for raw in metadata.snapshots}
     stays = {ref.snapshot_id for ref in metadata.refs.values()}
     in_branches = set(stays)
@@ -165,30 +165,30 @@ def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
         if ref.snapshot_ref_type.value == "branch":
             history = list(ancestors(metadata, ref.snapshot_id))
             in_branches |= set(history)
-            stays |= set(_retained_of_branch(history, times, ref, kept))
-    return stays | {id for id, ms in times.items() if id not in in_branches and ms >= kept.before}
+            stays |= set(_retained_of_branch(history, times, ref, rule))
+    return stays | {id for id, ms in times.items() if id not in in_branches and ms >= rule.before}
 
 
 def _retained_of_branch(
-    history: Sequence[int], times: dict[int, int], ref: SnapshotRef, kept: Retention
+    history: Sequence[int], times: dict[int, int], ref: SnapshotRef, rule: Retention
 ) -> Iterator[int]:
     """The snapshots of a branch that stay: from its head back to the first that may expire, as in Iceberg."""
     age = ref.max_snapshot_age_ms
-    before = int(time.time() * 1000) - age if age is not None else kept.before
-    last = ref.min_snapshots_to_keep or kept.last
+    before = int(time.time() * 1000) - age if age is not None else rule.before
+    last = ref.min_snapshots_to_keep or rule.last
     for index, id in enumerate(history):
         if index >= last and times[id] < before:
             return
         yield id
 
 
-def planned(
+def default_expiry_plan(
     table: Table,
     older_than: datetime | str | timedelta | float | None,
     retain_last: int | None,
     readers: Sequence[str],
 ) -> Expiry:
-    """The plan for an expiry of a table; the arguments are those of `Table.expire`."""
+    """The plan for an expiry with the readers of the configured catalogs; the arguments are those of `Table.expire`."""
     script = caller().file
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
@@ -208,10 +208,10 @@ def planned_among(
     readers: Sequence[str],
     places: Sequence[Warehouse],
 ) -> Expiry:
-    """The plan for an expiry, with readers from these warehouses only."""
+    """The plan for an expiry. Readers are searched only in the warehouses `places`, and at `readers`."""
     metadata = table.iceberg.metadata
-    kept = retention(metadata, older_than, retain_last)
-    return plan_expiry(metadata, kept, readers_of(table.name, metadata, places, readers))
+    rule = retention(metadata, older_than, retain_last)
+    return plan_expiry(metadata, rule, readers_of(table.name, metadata, places, readers))
 
 
 def expire(
@@ -226,7 +226,7 @@ def expire(
     refuse_unwritable(table, f"run `helios expire {table.name}`, which uses Spark.")
     tries = COMMIT_TRIES
     while True:
-        expiry = planned(table, older_than, retain_last, readers)
+        expiry = default_expiry_plan(table, older_than, retain_last, readers)
         if not expiry.snapshots:
             return expiry
         tries -= 1
@@ -250,18 +250,18 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
 
     refs = table.metadata.refs.items()
     unmoved = (AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}) for name, ref in refs)
-    # PyIceberg's own builder sets no requirements, and uses PyIceberg's own update.
+    # PyIceberg's own builder sets no requirements, and does not use the update of `_remove_snapshots_update`.
     table.catalog.commit_table(
         table,
         (AssertTableUUID(uuid=table.metadata.table_uuid), *unmoved),
-        (_update().model_validate({"snapshot-ids": list(snapshots)}),),
+        (_remove_snapshots_update().model_validate({"snapshot-ids": list(snapshots)}),),
     )
     table.refresh()
 
 
 @cache
-def _update() -> type[RemoveSnapshotsUpdate]:
-    """A variant of PyIceberg's update that is applied by Iceberg's rules. (A REST server applies its own rules.)
+def _remove_snapshots_update() -> type[RemoveSnapshotsUpdate]:
+    """PyIceberg's update, but applied by the rules of Iceberg's Java library. (A REST server applies its own rules.)
 
     PyIceberg itself drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find
     its position, and a history with a gap would look complete.

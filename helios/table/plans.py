@@ -2,7 +2,7 @@
 
 <checkpoint>/
   helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, as in the stamps of commits
-  helios/plans/STEPS-AT.json  an earlier plan with the same steps that read its sources differently
+  helios/plans/STEPS-AT.json  an earlier plan with the same steps, which read its sources in another way
   helios/plans/last         the fingerprint of the last run
   helios/backfill/helios/plans/STEPS.json  the plan of a backfill
 """
@@ -26,7 +26,7 @@ LAST = f"{FOLDER}/last"
 VERSION = 1
 """The newest version of plan files that this code reads."""
 STATEFUL = "keeps state between batches"
-"""Text in the reason of a plan that was compiled as a stateful stream."""
+"""A text that is in the reason for a plan's read path if the plan was compiled as a stateful stream."""
 VOLATILE = ("scan", "backlog", "snapshot")
 """The fields of a source in a plan that change with the state of the source."""
 
@@ -72,7 +72,7 @@ class KeptPlan:
 
 
 def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a plan as it was compiled, without the changes of its run that an early version of Helios kept too.
+    """Returns a plan as it was compiled, without changes by the run, which an early version of Helios kept too.
 
     Examples:
         >>> _compiled({"target": {"table": "a.t", "mode": "the groups of country"}})
@@ -126,7 +126,7 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
 
 
 def plans_of(pipeline: str, places: Iterable[Warehouse], locations: Sequence[str] = ()) -> list[KeptPlan]:
-    """The kept plans of a pipeline's runs and backfills that parse, oldest first; none if a checkpoint cannot be read.
+    """The readable plans of a pipeline's runs and backfills, oldest first; empty if a checkpoint cannot be read.
 
     Args:
         places: The warehouses to search for its checkpoints if `locations` is empty.

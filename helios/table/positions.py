@@ -16,7 +16,7 @@ from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of
 
 Position: TypeAlias = Mapping[str, Any]
-"""The position up to which a source is read, or what a batch has read from all its sources; as JSON values."""
+"""JSON values: the position of one source, or the input of a batch from all its sources (`Batch.position`)."""
 
 
 SNAPSHOT = "snapshot"
@@ -33,7 +33,7 @@ class Span:
             only `entry` is used.
         end: The position at which this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
-        whole: Whether the span is of a backfill's slice, for which the source was read from its beginning up to `end`.
+        whole: Whether a backfill has read the source from its beginning up to `end`, to repair a slice of the target.
     """
 
     source: str
@@ -77,9 +77,9 @@ class Lag:
 
     Attributes:
         snapshots: The number of unread snapshots.
-        seconds: The age of the oldest waiting snapshot, file or record.
+        seconds: The age of the oldest unread snapshot, file or record.
         files: The number of unread files of a folder; None without a folder.
-        bytes: Their total size; None without a folder.
+        bytes: The total size of these files; None without a folder.
         records: The number of unread records of topics; None for other sources.
     """
 
@@ -176,7 +176,7 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
 
 
 def _end_of(entry: Mapping[str, Any]) -> tuple[SourceKind, SourcePosition] | None:
-    """The kind and the end of an entry: a position, or the snapshot of a table that was read once."""
+    """The kind of an entry's source, and the position at which the batch ended; None if its kind is unknown."""
     if SNAPSHOT in entry and entry[SNAPSHOT] is None:
         return position_of({"snapshot_id": -1})  # an empty table
     ends = (entry.get(key) for key in ("place", "to", SNAPSHOT))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
-    """Decides whether a history contains a commit; `head` is its newest snapshot, None for an empty one.
+    """Decides whether the history that ends at `head` (None if it is empty) contains a commit.
 
     Raises:
         RunError: The earlier metadata cannot be read.

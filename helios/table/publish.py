@@ -136,7 +136,7 @@ def _head(table: Table, branch: str) -> int:
 
 
 def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Record) -> None:
-    """Refuses a pipeline of the branch if main would lack its rows or its remembered deletes.
+    """Refuses a pipeline of the branch if main would lack the pipeline's rows or its remembered deletes.
 
     Raises:
         InputError: The branch lacks the pipeline's last batch, or the pipeline's deletes are in its checkpoint.
@@ -145,11 +145,11 @@ def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Rec
         landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
         if presence_in(table, head, landing) is Presence.GONE:
             raise InputError(
-                f"{branch} of {table.name} was set back or replaced: it lacks snapshot {record.snapshot}, with batch "
-                f"{record.batch} of {name}, which would go on in main after that batch; nothing was published.",
+                f"{branch} of {table.name} was set back or replaced: it lacks snapshot {record.snapshot} with batch "
+                f"{record.batch} of {name}, after which {name} would continue in main; nothing was published.",
                 where=caller(),
-                fix=f"set {branch} to a snapshot that has it, or run {name} once with --new-checkpoint, which accepts "
-                "the branch as it is; then publish.",
+                fix=f"set {branch} to a snapshot with that batch, or run {name} once with --new-checkpoint, which "
+                "accepts the branch as it is; then publish.",
             )
     if record.upserts is not None and record.upserts.get("remembers") and record.keys is None:
         raise InputError(
@@ -171,7 +171,7 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
     for name, record in known.items():
         if record.branch != branch:
             continue
-        # Replays and backfills of a pipeline `main@branch` stay with it: their names do not end with `@branch`.
+        # The records of replays and backfills stay on the branch: their names do not end with `@branch`.
         main = name.removesuffix(f"@{branch}")
         if "@" not in name:
             changed[name] = replace(record, branch=None)
@@ -210,8 +210,8 @@ def _needs_checkpoint(name: str, record: Record) -> bool:
 
 def _two_positions_error(table: Table, main: str, name: str) -> InputError:
     return InputError(
-        f"{main} has read the same source as {name} up to another position: after the publication it would write the "
-        f"rows of the branch to {table.name} once more, or skip rows; nothing was published.",
+        f"{main} has read the same source as {name} up to another position: after the publication, {main} would write "
+        f"the rows of the branch to {table.name} once more, or skip rows; nothing was published.",
         where=caller(),
         fix=f"give the pipeline of the branch a name of its own with .named(new, was={name!r}), run it once and "
         f"publish; and do not run {main} again.",
@@ -282,7 +282,7 @@ def _moved_error(table: Table, branch: str, history: Sequence[int], former: int)
         if fork is not None:
             diff_hint = f"see them with `helios diff {table.name} --from {fork}`"
             fix = f"{diff_hint}; then remove them with {rollback_command} and publish, or {fix}"
-    fork_text = f", at snapshot {fork}" if fork is not None else ""
+    fork_text = f" at snapshot {fork}" if fork is not None else ""
     return InputError(
         f"main of {table.name} has moved since {branch} began{fork_text}: {newer_commits}; nothing was published.",
         where=caller(),

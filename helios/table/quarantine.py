@@ -52,7 +52,7 @@ class DiscardedBatch:
 
     Attributes:
         tag: The tag under which the batch stays readable.
-        rows: The rows that it added; 0 if `again`.
+        rows: The number of rows that it added; 0 if `again`.
         quarantined: The number of its rejected rows that were deleted from the pipeline's quarantine.
         again: Whether an earlier call has already discarded the batch.
     """
@@ -73,8 +73,8 @@ def groups(table: Table) -> list[Group]:
     """Groups the rows of a quarantine table by pipeline, step and reason. The newest groups come first.
 
     Raises:
-        InputError: It is not a quarantine table.
-        RunError: Its files cannot be read.
+        InputError: The table is not a quarantine.
+        RunError: The table's files cannot be read.
     """
     _require_quarantine(table)
     keys = ["pipeline", "step", "reason"]
@@ -99,20 +99,20 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
     """Reads the newest rejected rows, with payload and position as parsed values.
 
     Raises:
-        InputError: It is not a quarantine table.
-        RunError: Its files cannot be read.
+        InputError: The table is not a quarantine.
+        RunError: The table's files cannot be read.
     """
     _require_quarantine(table)
     newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
-    return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
+    return [{**row, "payload": _parsed(row["payload"]), "position": _parsed(row["position"])} for row in newest]
 
 
 def matching(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
-    """The groups of a pipeline whose step and reason contain the given texts; None stands for all.
+    """The groups with this pipeline, and with these texts in their step and reason; None stands for all.
 
     Raises:
-        InputError: It is not a quarantine table.
-        NotFound: It has rows of other pipelines only.
+        InputError: The table is not a quarantine.
+        NotFound: The table has rows of other pipelines only.
     """
     rejected = groups(table)
     names = sorted({group.pipeline for group in rejected})
@@ -126,9 +126,9 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 
 
 def clear(table: Table, cleared: Iterable[Group]) -> int:
-    """Deletes the rows of groups from a quarantine, once they are repaired elsewhere; returns their number.
+    """Deletes the rows of groups, which the user has repaired elsewhere, from a quarantine; returns their number.
 
-    The quarantine's older snapshots keep the rows until they expire.
+    Older snapshots of the quarantine have the rows until these snapshots expire.
 
     Raises:
         EngineNeeded: PyIceberg cannot write the quarantine's metadata.
@@ -163,7 +163,7 @@ def _scan(table: Table, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _value(text: str | None) -> Any:
+def _parsed(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except ValueError:
@@ -179,11 +179,11 @@ def shown_time(moment: datetime) -> str:
 
 
 def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
-    """Discards an audited batch that failed its audit: its pipeline continues with the next one.
+    """Discards a batch that failed its audit: the pipeline continues with the next batch.
 
     One commit tags the batch's snapshot, removes its branch, and records the batch as done. The commit requires that
-    neither main nor the branch has moved since they were read: a driver that is about to publish the batch then finds
-    no branch, and a driver that stages it again wins.
+    neither main nor the branch has moved since they were read. A driver that is about to publish the batch then finds
+    no branch. If a driver has staged the batch again, this commit fails.
 
     Args:
         table: The target of the pipeline.
@@ -240,12 +240,12 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
     with translating_errors(quarantine, "reading it"):
         positions = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
     # Rows are matched by position: after a restart of the pipeline, batch numbers begin at 0 again.
-    texts = {text for text in positions if position is not None and _value(text) == position}
+    texts = {text for text in positions if position is not None and _parsed(text) == position}
     if not texts:
         return 0
     refuse_unwritable(quarantine, f"delete the rows of batch {discarded.batch} of {discarded.pipeline} with Spark.")
     current = quarantine.iceberg.current_snapshot()
-    with translating_errors(quarantine, f"taking batch {discarded.batch} out"):
+    with translating_errors(quarantine, f"deleting the rows of batch {discarded.batch}"):
         if discarded.tag not in quarantine.iceberg.refs() and current is not None:
             quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, discarded.tag).commit()
         quarantine.iceberg.delete(And(own, In("position", texts)))  # type: ignore[arg-type, call-arg]
@@ -283,7 +283,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     if record.checkpoint != waiting.checkpoint:
         raise LedgerError(
             f"batch {batch} of {name} in {table.name} was staged from the checkpoint {waiting.checkpoint}, and the "
-            f"pipeline is driven from {record.checkpoint} now; nothing was done.",
+            f"pipeline now runs from the checkpoint {record.checkpoint}; nothing was done.",
             fix="run the pipeline again, which stages its own batch.",
         )
     # The record keeps the snapshot of the last batch in main, so that a rollback of the target is still detected.
@@ -298,7 +298,7 @@ def _waiting_pipeline(table: Table, batch: int) -> str:
     metadata = table.iceberg.metadata
     waits = {name: waiting.batch for name in audit_heads(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
-    # The first non-empty list: pipelines with a batch of this number are best, any audit branch is the last resort.
+    # The first of these lists that is not empty: from batches with this number to any audit branch.
     names = (
         [name for name, number in waits.items() if number == batch]
         or [name for name, _, number in tags if number == str(batch)]

@@ -75,7 +75,7 @@ class Warehouse:
 
 
 def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
-    """The warehouses of catalogs, without those whose location only a server knows: no checkpoint is kept there."""
+    """The warehouses of catalogs, without those whose location only a server knows: these have no checkpoints."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
     locations = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
@@ -93,8 +93,8 @@ def readers_of(
 
     Args:
         table: The table's full name, catalog first.
-        metadata: The table's metadata. Its UUID identifies readers that have a former name of the table; its snapshots
-            identify readers that use another name for the catalog.
+        metadata: The table's metadata. Its UUID shows which checkpoints have a former name of the table. Its snapshots
+            show which checkpoints have another name for the catalog.
         places: The warehouses to search for checkpoints.
         locations: The locations of further checkpoints, each of a reader of this table.
 
@@ -137,7 +137,7 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
 def last_position(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
     """The position of a followed source in a checkpoint: the end of its last batch, or else its starting position.
 
-    It is None if the checkpoint has neither. `index` counts only followed sources.
+    The result is None if the checkpoint has neither. `index` counts only followed sources.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
@@ -180,14 +180,14 @@ def _opened(location: str, places: Sequence[Warehouse]) -> Folder:
     return Folder(location, candidates[0].properties if candidates else {})
 
 
-def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
+def snapshots_needed_by(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     """Returns the snapshots that a reader needs: the last snapshot that it has read, and all later ones.
 
     Args:
         parents: The parent of each retained snapshot of the table.
 
     Returns:
-        Ids of retained snapshots; none when neither the reader's last snapshot nor a child of it is retained.
+        Ids of retained snapshots; empty if neither the reader's last snapshot nor a child of it is retained.
     """
     if reader.snapshot is None:
         return frozenset(parents)
@@ -228,14 +228,14 @@ def _readers(folder: Folder, wanted: _FollowedTable) -> list[Reader]:
     sources, starts = identity["sources"], _starts(folder) or []
     readers = []
     for index, source in enumerate(sources):
-        renamed = index < len(starts) and starts[index].uuid == wanted.uuid
-        exact = source == wanted.name or renamed
+        same_uuid = index < len(starts) and starts[index].uuid == wanted.uuid
+        exact = source == wanted.name or same_uuid
         only_catalog_differs = source.partition(".")[2] == wanted.name.partition(".")[2]
         if not exact and not only_catalog_differs:
             continue
         if not exact and index < len(starts) and starts[index].uuid is None:
             continue  # not a table (a start without a UUID), but perhaps a topic with a name like a table's
-        snapshot = _snapshot(folder, index, len(sources))
+        snapshot = _last_snapshot(folder, index, len(sources))
         if exact or snapshot in wanted.snapshots:
             readers.append(Reader(identity["pipeline"], folder.location, snapshot))
     return readers
@@ -264,7 +264,7 @@ def _identity(folder: Folder) -> dict[str, Any] | None:
     return known
 
 
-def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
+def _last_snapshot(folder: Folder, index: int, sources: int) -> int | None:
     """The last snapshot that was read from a source, or its starting snapshot; None if there is neither."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
@@ -272,7 +272,7 @@ def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     if starts is not None and len(starts) != sources:
         raise _unreadable(folder, f"helios/start.json: {len(starts)} starting positions for {sources} sources")
     if len(ends) != sources:
-        raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline {sources}")
+        raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline has {sources}")
     end = ends[index]
     offset = _parsed(folder, committed[-1], end) if end is not None else None
     if (offset is None or offset.snapshot is None) and starts is not None:
@@ -303,7 +303,7 @@ def _parsed(folder: Folder, batch: int, end: object) -> SourcePosition:
 
 
 class _Start(NamedTuple):
-    """The start of a followed source: the UUID of a table, and the position (None for an unknown kind of source)."""
+    """The start of a followed source: its UUID if it is a table, and its position if its kind is known."""
 
     uuid: str | None
     position: SourcePosition | None
@@ -326,9 +326,9 @@ def _start(entry: Mapping[str, Any]) -> _Start:
 
 
 def _foreign(folder: Folder, wanted: _FollowedTable) -> Reader:
-    """Returns a reader that is the stream of another program.
+    """Returns the reader for a stream of another program.
 
-    Its offsets do not name the table, but their snapshot ids are unique.
+    The offsets of the stream do not name the table. A snapshot id in them identifies it.
     """
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []

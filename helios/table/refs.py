@@ -53,8 +53,8 @@ class Rollback:
     Attributes:
         snapshot: The snapshot of main now.
         former: The snapshot of main before.
-        pipelines: The Helios pipelines, and the names of their replays and backfills, whose last commit is no longer in
-            main. The next run of such a pipeline, or of one with such a replay, stops with an error.
+        pipelines: The names of pipelines, replays and backfills whose last commit is no longer in main. The next run
+            of such a pipeline, or of a pipeline with such a replay, stops with an error.
     """
 
     snapshot: Snapshot
@@ -80,7 +80,7 @@ def creation(table: Table, action: str, name: str, point: Point | None) -> RefCh
             raise InputError(
                 f"table {table.name} has a {kind} {name!r} already, at snapshot {known[name]}.",
                 where=caller(),
-                fix="choose another name, or remove that one first.",
+                fix=f"choose another name, or remove that {kind} first.",
             )
     current = table.current_snapshot()
     if current is None:
@@ -93,7 +93,7 @@ def removal(table: Table, action: str, name: str) -> RefChange:
 
     Raises:
         NotFound: There is no tag or branch with that name.
-        DeclarationError: It is `main`.
+        DeclarationError: The branch is `main`.
     """
     kind = action.removeprefix("remove_")
     if name == MAIN and kind == "branch":
@@ -148,7 +148,7 @@ def _losing_pipelines(metadata: TableMetadata, to: int, former: int) -> tuple[st
             last, sequence = record["snapshot"], int(record.get("sequence") or 0)
         except (ValueError, KeyError, TypeError):
             continue  # a damaged record stops its own pipeline
-        # An expired snapshot is judged by its sequence number: one above that of `to` is no ancestor of `to`.
+        # An expired snapshot with a higher sequence number than `to` cannot be an ancestor of `to`.
         expired = last is not None and last not in sequences
         if last in lost_ids or (expired and sequences[to] < sequence):
             losing.append(key.removeprefix(LEDGER))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 Places: TypeAlias = Mapping[str, Position]
-"""Positions by the names of their sources."""
+"""A position for each source, by the name of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +24,15 @@ class CommittedBatch:
 
     Attributes:
         snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
-        parent: The snapshot before them; None if there is none, or its id has expired.
-        base: Whether the state before them is known: the parent is retained, or they are the first of the table.
-        batch: Its number in its checkpoint.
-        checkpoint: The id of that checkpoint.
+        parent: The snapshot before the batch's snapshots; None if there is none, or if an expiry has removed its id.
+        base: Whether the state before the batch is known: the parent is retained, or the table was new.
+        batch: Its number in the checkpoint.
+        checkpoint: The id of the checkpoint.
         position: The recorded position of its sources.
-        before: The recorded position of the previous batch; None if there is none, or it has expired.
-        follows: The number of the previous batch, if it has the same checkpoint; otherwise -1.
-        rows: The rows of the data files that it added and removed.
-        commit: Its last commit, with its plan.
+        before: The recorded position of the previous batch; None if there is none, or if that batch has expired.
+        follows: The number of the previous batch if both have the same checkpoint; otherwise -1.
+        rows: The number of rows in the data files that it added and removed.
+        commit: Its last commit, with the plan.
     """
 
     snapshots: tuple[int, ...]
@@ -49,7 +49,7 @@ class CommittedBatch:
 
     @property
     def pins(self) -> Mapping[str, Any]:
-        """The snapshots of the tables that it was joined with, by the number of the source in its plan."""
+        """The snapshots of joined tables that the batch read, by the number of the source in the plan."""
         return self.position.get("pins") or {}
 
 
@@ -70,7 +70,7 @@ class History:
     names: tuple[str, ...] = ()
 
     def since(self, snapshot: int) -> tuple[Commit, ...]:
-        """The commits of other writers since a snapshot of the pipeline, without compactions."""
+        """The commits of other writers after a snapshot of the pipeline, without compactions."""
         moment = next(batch.commit.committed for batch in self.batches if snapshot in batch.snapshots)
         return tuple(other for other in self.others if other.committed >= moment and other.operation != "replace")
 
@@ -158,8 +158,8 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of its commit among the committed batches; of the next commit if it wrote nothing; and the
-            number of these batches if no commit follows.
+        owner: The index of its commit among the committed batches. A batch that wrote nothing has the index of the
+            next commit, or the number of committed batches if no commit follows.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.
@@ -173,10 +173,10 @@ class Rerun:
     @property
     def ends(self) -> Places:
         """The position at which it ends, by source."""
-        return places(self.position)
+        return ends_of(self.position)
 
 
-def places(position: Position | None) -> dict[str, Position]:
+def ends_of(position: Position | None) -> dict[str, Position]:
     """The positions at which a batch ended, by source."""
     entries = (position or {}).get("sources") or ()
     return {entry["source"]: entry["place"] for entry in entries if entry.get("place") is not None}
@@ -195,20 +195,20 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
     batches: list[Rerun] = []
     problems: dict[int, str] = {}
     for owner, batch in enumerate(committed):
-        ends = places(batch.position)
+        ends = ends_of(batch.position)
         own_log = log if log is not None and log.checkpoint == batch.checkpoint else None
         if not ends:  # its sources are read once
             batches.append(Rerun(owner=owner, starts={}, position=batch.position, pins=None))
             continue
         between = range(batch.follows + 1, batch.batch)
         complete = own_log is not None and all(number in own_log.ends for number in between)
-        # After a rollback, a new checkpoint may begin before the end of the old one: its log has the positions.
+        # After a rollback, a new checkpoint may begin before the end of the old one: the new one's log has the start.
         continues = batch.before is not None and (own_log is None or batch.follows >= 0)
-        begins = batch.before is not None or complete or batch.batch == 0
-        start = places(batch.before) if continues else _log_start(own_log, begins=begins)
+        nothing_expired = batch.before is not None or complete or batch.batch == 0
+        start = ends_of(batch.before) if continues else _log_start(own_log, nothing_expired=nothing_expired)
         if start is None:
             unknown = "the starting positions of its checkpoint are unknown"
-            problems[owner] = unknown if begins else "its input begins at the end of a commit that has expired"
+            problems[owner] = unknown if nothing_expired else "its input begins at the end of a commit that has expired"
             continue
         bounds = [own_log.ends[number] for number in between] if own_log is not None and complete else []
         batches += _chained(owner, batch.position, start, [*bounds, ends], batch.pins)
@@ -216,13 +216,13 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
         after = range(committed[-1].batch + 1, log.committed + 1)
         if all(number in log.ends for number in after):
             last = committed[-1].position
-            batches += _chained(len(committed), last, places(last), [log.ends[number] for number in after], None)
+            batches += _chained(len(committed), last, ends_of(last), [log.ends[number] for number in after], None)
     return batches, problems
 
 
-def _log_start(log: OffsetLog | None, *, begins: bool) -> Places | None:
-    """The starting positions of a checkpoint; None if they are unknown, or the batch does not begin there."""
-    return log.starts if log is not None and begins else None
+def _log_start(log: OffsetLog | None, *, nothing_expired: bool) -> Places | None:
+    """The starting positions of a checkpoint; None if they are unknown, or if an expired batch follows them."""
+    return log.starts if log is not None and nothing_expired else None
 
 
 def _chained(

@@ -183,7 +183,7 @@ class Table:
 
         Raises:
             NotFound: There is no such branch.
-            DeclarationError: It is `main`.
+            DeclarationError: The branch is `main`.
         """
         return refs.apply(self, refs.removal(self, "remove_branch", name))
 
@@ -216,7 +216,7 @@ class Table:
         """The snapshots that `expire` would remove, and the readers for which it would keep some. Changes nothing."""
         from helios.table import maintenance
 
-        return maintenance.planned(self, older_than, retain_last, readers)
+        return maintenance.default_expiry_plan(self, older_than, retain_last, readers)
 
     def expire(
         self,
@@ -227,7 +227,7 @@ class Table:
     ) -> Expiry:
         """Removes old snapshots from the table's metadata. Their files stay on the storage, as no JVM deletes them.
 
-        `helios orphans` deletes files that no snapshot names; `helios expire` does both at once, with Spark.
+        `helios orphans` deletes files that no snapshot names. `helios expire` deletes the files too.
 
         The heads of branches and tags stay, and so do all snapshots that a known reader needs. Known readers are
         `readers`, and all pipelines with a checkpoint in a warehouse of the configured catalogs (by the configuration
@@ -235,7 +235,7 @@ class Table:
 
         Args:
             older_than: A time, or an age: "7d", a timedelta, or seconds. By default the table's own property
-                `history.expire.max-snapshot-age-ms`, or 5 days; with `retain_last` alone, age does not count.
+                `history.expire.max-snapshot-age-ms`, or 5 days; if only `retain_last` is given, age does not count.
             retain_last: How many snapshots of every branch stay in any case; by default the table's own setting, or 1.
             readers: Checkpoints of further readers.
 

@@ -1,4 +1,4 @@
-"""Resolves the two table states of a comparison, the columns that identify a row, and whether their files differ.
+"""The two table states of a comparison: finds them, chooses the columns that identify a row, and compares files.
 
 No JVM is started, and no data file is read.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from helios.table.snapshots import Table
 
-NO_KEY = re.compile(r"\b(map<|variant\b)")
-"""The pattern of types, as PyIceberg writes them, by which Spark cannot group rows."""
+UNGROUPABLE = re.compile(r"\b(map<|variant\b)")
+"""Matches the text of a PyIceberg type if Spark cannot group rows by columns of this type."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class State:
     """A state of a table.
 
     Attributes:
-        snapshot: None for the state before the first commit.
+        snapshot: The id of the snapshot; None for the state before the first commit.
         schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
         text: The name of the state in messages.
-        branch: Whether it is the head of a branch other than main.
+        branch: Whether the state is the head of a branch other than main.
     """
 
     table: Table
@@ -80,7 +80,7 @@ class RowDiff:
 
 
 def state_at(table: Table, point: Point | None) -> State:
-    """The state of a table at an id, time, branch or tag, by default that of main now; `NotFound` if there is none."""
+    """The state of a table at a snapshot id, time, branch or tag, by default the head of main. Raises `NotFound`."""
     if point is None or point == MAIN:
         current = table.current_snapshot()
         return State(table, current.id if current else None, table.iceberg.schema(), MAIN)
@@ -93,7 +93,7 @@ def state_at(table: Table, point: Point | None) -> State:
 
 
 def state_before(later: State) -> State:
-    """The state before the commit of a later state; all snapshots of a batch count as one commit.
+    """The state before the commit that made `later`. All snapshots of a batch count as one commit.
 
     Raises:
         NotFound: The earlier state has expired.
@@ -127,9 +127,9 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 
 
 def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns that identify a row in two states, as the later state names them.
+    """Returns the columns that identify a row in two states, by their names in the later state.
 
-    They are empty if none are named or declared, or if the states cannot be compared by the declared ones.
+    The result is empty if no columns are named or declared, or if a declared column cannot be compared.
 
     Args:
         given: The columns that the user names. If empty, the table's identifier fields are used, or else the keys by
@@ -146,7 +146,7 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
             kinds = {field.name.lower(): field.field_type for state in (before, after) for field in state.schema.fields}
             if key.lower() in kinds and key.lower() in {f.name.lower() for f in after.schema.fields}:
                 raise InputError(
-                    f"--key {key}: {before.table.name} at {before.text} has no such column, or one of another type.",
+                    f"--key {key}: {before.table.name} at {before.text} has no column {key!r} of the same type.",
                     where=caller(),
                     fix="name a column that both states have.",
                 )
@@ -156,9 +156,9 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
             )
     types = {field.name: str(field.field_type) for field in after.schema.fields}
     for name in (by_lower[key.lower()] for key in given):
-        if NO_KEY.search(types[name]):
+        if UNGROUPABLE.search(types[name]):
             raise InputError(
-                f"--key {name}: it is of type {types[name]}, and neither a map nor a variant can identify a row.",
+                f"--key {name}: the column is of type {types[name]}, and a map or a variant cannot identify a row.",
                 where=caller(),
                 fix="name a column of another type.",
             )

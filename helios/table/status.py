@@ -1,4 +1,4 @@
-"""Reads the status of a table's pipelines from checkpoints and the metadata of table and sources; without a JVM."""
+"""Reads the status of a table's pipelines, from metadata of the table and the sources and from checkpoints; no JVM."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Status:
     """The status of one pipeline in one table.
 
     Attributes:
-        batch: The last batch in the table; None before the first.
+        batch: The number of the last batch in the table; None before the first.
         snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
-        rows: The rows that the snapshot added.
+        rows: The number of rows that the snapshot added.
         behind: The number of unread snapshots of its source tables; None if unknown, or without such a source.
         seconds: The age of the oldest unread snapshot, file or record.
         behind_files: The number of unread files of its folders; None if unknown, or without such a source.
@@ -43,11 +43,11 @@ class Status:
         behind_records: The number of unread records of its topics when its run last looked; None if unknown, or without
             such a source.
         files: The number of data files of the table.
-        small: The number of data files below half of the target file size; one that is the only such file of its
-            partition does not count.
-        audit: The batch that has not passed its audit yet.
-        aside: The discarded batches, whose rows main never had.
-        reads_once: Whether it reads its sources once, and follows none of them.
+        small: The number of data files below half of the target file size. If a partition has only one such file, the
+            file does not count.
+        audit: The number of the batch that has not passed its audit yet.
+        aside: The numbers of the discarded batches, whose rows main never had.
+        reads_once: Whether the pipeline reads its sources once, and follows none of them.
     """
 
     pipeline: str
@@ -86,21 +86,21 @@ def statuses(table: Table, view: View) -> list[Status]:
     ends = (REPLAY, BACKFILL)
     names = [name for name in names if not any(name.endswith(end) and name.removesuffix(end) in names for end in ends)]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
-        return [status for status in (_quarantined(table, name) for name in names) if status is not None]
+        return [status for status in (_quarantine_status(table, name) for name in names) if status is not None]
     if not names:
         return []
     files = _files(table)
     return [_status(table, name, view, files) for name in names]
 
 
-def _quarantined(table: Table, pipeline: str) -> Status | None:
+def _quarantine_status(table: Table, pipeline: str) -> Status | None:
     """The status of a pipeline in its quarantine; None if the pipeline neither has rows there nor has lost any."""
     from pyiceberg.expressions import EqualTo
 
     key = LEDGER + pipeline
     try:
-        notes = [*_lost(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN)]
-        notes += _lost_replay(table, pipeline, MAIN)
+        notes = [*_notes_of_lost_batch(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN)]
+        notes += _notes_of_lost_replay(table, pipeline, MAIN)
     except LedgerError as error:
         notes = [error.what]
     with translating_errors(table, "counting its rows"):
@@ -110,13 +110,13 @@ def _quarantined(table: Table, pipeline: str) -> Status | None:
     return Status(pipeline=pipeline, table=table.name, notes=tuple(notes)) if notes else None
 
 
-def _lost_replay(table: Table, pipeline: str, branch: str | None) -> Iterator[str]:
-    """A note if a table no longer has the last replay of a pipeline's quarantine, or if its record is damaged."""
+def _notes_of_lost_replay(table: Table, pipeline: str, branch: str | None) -> Iterator[str]:
+    """A note if a table has lost the last replay of a pipeline's quarantine, or if the replay's record is damaged."""
     key = LEDGER + pipeline + REPLAY
     text = table.iceberg.metadata.properties.get(key)
     if text is not None:
         try:
-            lost = [*_lost(table, parse(text, key, table.name), branch)]
+            lost = [*_notes_of_lost_batch(table, parse(text, key, table.name), branch)]
         except LedgerError as error:
             yield error.what
             return
@@ -140,8 +140,8 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         listed = ", ".join(map(str, set_aside))
         notes.append(f"batch {listed} was set aside" if len(set_aside) == 1 else f"batches {listed} were set aside")
     branch = view.branches.get(pipeline.removesuffix(REPLAY))
-    notes += _lost(table, record, branch)
-    notes += _lost_replay(table, pipeline, branch)
+    notes += _notes_of_lost_batch(table, record, branch)
+    notes += _notes_of_lost_replay(table, pipeline, branch)
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lags = _lags(pipeline, record, view, notes)
@@ -181,17 +181,17 @@ def unfinished(statuses: Sequence[Status]) -> list[Status]:
     return [
         status
         for status in statuses
-        if status.notes or not status.reads_once or not _is_followed_since(status, statuses)
+        if status.notes or not status.reads_once or not _has_later_follower(status, statuses)
     ]
 
 
-def _is_followed_since(status: Status, statuses: Sequence[Status]) -> bool:
+def _has_later_follower(status: Status, statuses: Sequence[Status]) -> bool:
     followers = (other for other in statuses if not other.reads_once and set(status.sources) & set(other.sources))
     return any(status.committed and other.committed and other.committed > status.committed for other in followers)
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[int, ...]:
-    """The discarded batches of a pipeline: those whose snapshots have tags, and perhaps its last batch."""
+    """The numbers of a pipeline's discarded batches: those whose snapshots have tags, and perhaps the last batch."""
     from helios.table.quarantine import TAG
 
     tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
@@ -202,7 +202,7 @@ def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[
     return tuple(sorted(batches))
 
 
-def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
+def _notes_of_lost_batch(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     """A note if a pipeline's branch has lost its last batch, or if nothing proves that the batch is there."""
     if record.snapshot is None:
         return
@@ -226,7 +226,7 @@ def _files(table: Table) -> list[tuple[str, int]]:
 
 
 def _small(files: Sequence[tuple[str, int]], below: float) -> int:
-    """The number of files that a compaction could merge; a single small file of a partition does not count.
+    """The number of files that a compaction could merge; if a partition has only one, it does not count.
 
     Examples:
         >>> _small([("a", 1), ("a", 2), ("b", 1), ("b", 9)], 5)

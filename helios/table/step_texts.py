@@ -1,4 +1,4 @@
-"""Splits the texts of steps in a kept plan."""
+"""Splits the arguments in the text of a step, as a kept plan has the text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
 RAW_OR_COMMENT = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
-"""Raw strings and comments. `arguments` would take their backslashes, quotes and brackets for syntax."""
+"""Matches raw strings and comments, whose backslashes, quotes and brackets `arguments` would take for syntax."""
 
 
 def arguments(text: str) -> list[str]:
-    """Splits a text of arguments, such as the part of a step's text inside its brackets.
+    """Splits a list of arguments, such as the part between the brackets of a step's text, at its commas.
 
     Examples:
         >>> arguments("day=cast(ts as date), k=concat(a, ', ')")

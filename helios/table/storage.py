@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that a file system raises (Azure's client has its own), or that a missing package causes."""
+def _storage_exceptions() -> tuple[type[Exception], ...]:
+    """The exceptions of file systems and of missing packages; Azure's client has exceptions of its own."""
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -44,7 +44,7 @@ class Folder:
         self._owner = owner
 
     def folders(self) -> list[str]:
-        """The names of the folders in it; empty if it does not exist."""
+        """The names of the subfolders; empty if this folder does not exist."""
         return sorted(name for name, is_folder in self._list(self._path) if is_folder)
 
     def batches(self, log: str) -> list[int]:
@@ -52,7 +52,7 @@ class Folder:
         return sorted(int(name) for name, _ in self._list(f"{self._path}/{log}") if name.isdigit())
 
     def names(self, folder: str) -> list[str]:
-        """The names in one of its folders; empty if that folder does not exist."""
+        """The names of the files and folders in a subfolder; empty if the subfolder does not exist."""
         return [name for name, _ in self._list(f"{self._path}/{folder}")]
 
     def files(self, glob: str = "") -> dict[str, tuple[int, int]]:
@@ -61,7 +61,7 @@ class Folder:
         Hidden files and those that are still being written are left out, as are files in hidden folders.
 
         Args:
-            glob: Limits the result to files that match it, or are below a folder that does. That folder may be hidden.
+            glob: Only files that match the glob, or are below a matching folder (which may be hidden), are returned.
         """
         from pyarrow.fs import FileSelector, FileType
 
@@ -70,12 +70,12 @@ class Folder:
         pattern = glob_pattern(glob) if glob else None
         try:
             for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
-                within = entry.path.removeprefix(self._path).strip("/")
-                below = _below(within.split("/"), pattern)
+                relative = entry.path.removeprefix(self._path).strip("/")
+                below = _below_match(relative.split("/"), pattern)
                 wanted = below is not None and is_data(entry.base_name) and not any(map(is_hidden, below[:-1]))
                 if entry.type == FileType.File and wanted:
-                    sizes[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
-        except _failures() as error:
+                    sizes[f"{base}/{relative}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
+        except _storage_exceptions() as error:
             raise self._unreadable(error) from error
         return sizes
 
@@ -86,11 +86,11 @@ class Folder:
                 return str(stream.read().decode())
         except FileNotFoundError:
             return None
-        except _failures() as error:
+        except _storage_exceptions() as error:
             raise self._unreadable(error) from error
 
     def content(self, name: str) -> IO[bytes]:
-        """Opens a file at its beginning. If its name says that it is compressed, reading decompresses it.
+        """Opens a file for reading. Its content is decompressed if the extension is that of a compressed file.
 
         Raises:
             RunError: The file is missing, or the storage cannot be read.
@@ -98,7 +98,7 @@ class Folder:
         try:
             stream: IO[bytes] = self._system.open_input_stream(f"{self._path}/{name}")
             return stream
-        except _failures() as error:
+        except _storage_exceptions() as error:
             raise self._unreadable(error) from error
 
     def _list(self, path: str) -> Iterator[tuple[str, bool]]:
@@ -107,7 +107,7 @@ class Folder:
         try:
             for entry in self._system.get_file_info(FileSelector(path, allow_not_found=True)):
                 yield entry.base_name, entry.type == FileType.Directory
-        except _failures() as error:
+        except _storage_exceptions() as error:
             raise self._unreadable(error) from error
 
     @cached_property
@@ -129,7 +129,7 @@ class Folder:
             system = files.get_fs(scheme, urlsplit(self.location).hostname)
             system.invalidate_cache()  # adlfs caches listings
             return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
-        except _failures() as error:
+        except _storage_exceptions() as error:
             raise self._unreadable(error) from error
 
     @property
@@ -152,7 +152,7 @@ class Folder:
         )
 
 
-def _below(parts: Sequence[str], pattern: re.Pattern[str] | None) -> Sequence[str] | None:
+def _below_match(parts: Sequence[str], pattern: re.Pattern[str] | None) -> Sequence[str] | None:
     """The part of a path below the first folder that a glob matches; None if the glob matches no part of the path."""
     if pattern is None:
         return parts

@@ -15,13 +15,13 @@ from helios.testing.diff import hidden
 __tracebackhide__ = hidden
 
 HEADER = b"\0\0\0\0\1"
-"""The header that registry clients write before each value: the byte 0, then the schema id, which is 1 in a test."""
+"""The header that registry clients write before each value: the byte 0, and the schema id (1 in a test)."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS = {
     "timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000, "local-timestamp-micros": 1,
 }  # fmt: skip
 """The microseconds of one unit of a logical type."""
-PYTHON: Mapping[str, tuple[type, ...]] = {
+PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,), "int": (int, date), "long": (int, datetime, str), "float": (float, int),
     "double": (float, int), "string": (str,), "bytes": (bytes, Decimal, int, float, str), "fixed": (bytes, Decimal),
     "enum": (str,), "array": (list, tuple), "map": (Mapping,), "record": (Mapping,), "error": (Mapping,),
@@ -31,8 +31,8 @@ INTS = range(-(2**31), 2**31)
 """The values of an int."""
 
 
-def _is_of_another(value: Any, branch: Mapping[str, Any]) -> bool:
-    """True if a later branch of a union fits a value better, although this branch could write it."""
+def _fits_later_branch(value: Any, branch: Mapping[str, Any]) -> bool:
+    """True if a later branch of a union fits a value better, although `branch` could write the value."""
     kind, logical = str(branch["type"]), str(branch.get("logicalType", ""))
     if isinstance(value, bool):
         return kind != "boolean"
@@ -96,7 +96,7 @@ class _Writer:
         elif kind == "null":
             _require(value is None, f"{path} is {value!r}, and the schema has null")
         else:
-            _require(isinstance(value, PYTHON[kind]), f"{path} is {value!r}, and the schema has {_shown(schema)}")
+            _require(isinstance(value, PYTHON_TYPES[kind]), f"{path} is {value!r}, and the schema has {_shown(schema)}")
             self._primitive(value, kind, schema, path)
 
     def _resolved(self, schema: Any) -> Any:
@@ -118,8 +118,8 @@ class _Writer:
         branches = [self._resolved(branch) for branch in union]
         for index, branch in enumerate(branches):
             kind = branch["type"]
-            fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
-            if fits and not _is_of_another(value, branch):
+            fits = value is None if kind == "null" else isinstance(value, PYTHON_TYPES[kind])
+            if fits and not _fits_later_branch(value, branch):
                 return index
         kinds = " or ".join(branch["type"] for branch in branches)
         raise Misfit(f"{path} is {value!r}, and the schema has {kinds}")
@@ -138,7 +138,7 @@ class _Writer:
 
     def _collection(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
         kind = schema["type"]
-        _require(isinstance(value, PYTHON[kind]), f"{path} is {value!r}, and the schema has {kind}")
+        _require(isinstance(value, PYTHON_TYPES[kind]), f"{path} is {value!r}, and the schema has {kind}")
         if value:
             self._encoder.write_int(len(value))
         for item in value:
@@ -154,7 +154,7 @@ class _Writer:
         if kind == "boolean":
             encoder.write_boolean(value)
         elif kind in ("int", "long"):
-            encoder.write_int(_whole(value, 32 if kind == "int" else 64, logical, path))
+            encoder.write_int(_integer(value, 32 if kind == "int" else 64, logical, path))
         elif kind in ("float", "double"):
             getattr(encoder, f"write_{kind}")(value)
         elif kind == "string":
@@ -181,7 +181,7 @@ def _default(field: Mapping[str, Any]) -> Any:
     return default.encode("latin-1") if kind in ("bytes", "fixed") and isinstance(default, str) else default
 
 
-def _whole(value: Any, bits: int, logical: str, path: str) -> int:
+def _integer(value: Any, bits: int, logical: str, path: str) -> int:
     """Returns a whole number; for a date or a time, the number that Avro stores."""
     if isinstance(value, str):
         try:
@@ -202,7 +202,7 @@ def _whole(value: Any, bits: int, logical: str, path: str) -> int:
 
 
 def _decimal(value: Any, schema: Mapping[str, Any], path: str) -> Any:
-    """Returns the bytes of a decimal's unscaled number, in the size that the schema fixes, if any. Keeps bytes."""
+    """Returns the bytes of a decimal's unscaled number, in the size of a fixed schema. Bytes stay unchanged."""
     if isinstance(value, bytes):
         return value
     try:

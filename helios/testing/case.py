@@ -31,7 +31,7 @@ class Log:
     """The results of a test's runs so far.
 
     Attributes:
-        error: The error of the last batch, until `expect_error` or the next call handles it.
+        error: The error of the last batch, until `expect_error` accepts it or the next call raises it.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -81,7 +81,7 @@ class PipelineTest:
         if kill is not None and kill not in KILLS:
             raise InputError(f"kill={kill!r} is not a moment of a batch. {near_miss(str(kill), KILLS)}")
         prepared = self._prepared(rows, sources)
-        self.give(prepared, kill=kill)
+        self.feed_prepared(prepared, kill=kill)
         return self
 
     def _prepared(self, rows: Any, sources: Mapping[str, Any]) -> Batch:
@@ -92,7 +92,7 @@ class PipelineTest:
             by_source[self._only_source()] = rows
         batch: Batch = {}
         for name, source_rows in by_source.items():
-            feed = self.stage.named(name)
+            feed = self.stage.feed_named(name)
             batch[feed.name] = feed.prepare(source_rows)
         return batch
 
@@ -102,7 +102,7 @@ class PipelineTest:
             raise InputError(f"the rows do not name their source; the sources are {known}.", fix="write name=[...].")
         return next(iter(self.stage.feeds))
 
-    def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
+    def feed_prepared(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
         """Feeds prepared rows to the sources, and runs the pipelines.
 
         Args:
@@ -113,7 +113,7 @@ class PipelineTest:
         again = batch in self.log.batches
         self.log.batches.append(batch)
         for name, records in batch.items():
-            self.stage.named(name).deliver(records)
+            self.stage.feed_named(name).deliver(records)
         try:
             self.stage.run(kill, self.log.events.append, again=again, strict=strict)
         except HeliosError as error:
@@ -142,7 +142,7 @@ class PipelineTest:
     # results
 
     def expect(self, rows: Sequence[Mapping[str, Any]], table: str | None = None) -> PipelineTest:
-        """Compares the rows of a target as a multiset, by the columns of the expected rows.
+        """Compares the rows of a target with the expected rows, as multisets, by the columns of the expected rows.
 
         Args:
             rows: The expected rows, in any order; values are cast to the types of the columns.
@@ -186,7 +186,7 @@ class PipelineTest:
         Args:
             rows: Texts; each must be in the payload of a rejected row.
             count: The number of rejected rows; by default the number of `rows`; without `rows`, at least one.
-            reason: Count only rows whose reason or step contains this text. This needs a quarantine.
+            reason: A text in the reason or step of the rejected rows; others do not count. Needs a quarantine.
 
         Raises:
             Different: The rejected rows differ.
@@ -270,7 +270,7 @@ class PipelineTest:
         outputs = [plan.write.sink.label() for plan in self.stage.plans() if plan.write.sink.iceberg is None]
         if outputs:
             raise InputError(
-                f"invariant() compares tables, and {outputs[0]} is not one: it receives a repeated batch twice.",
+                f"invariant() compares tables, and {outputs[0]} is not a table: it receives a repeated batch twice.",
                 fix="end the stream in an Iceberg.sink for this test.",
             )
         return check(self, cuts=cuts, replays=replays, shuffles=shuffles, ignore=ignore, seed=seed)
@@ -281,7 +281,7 @@ class PipelineTest:
         return {column.name: column.type for column in schema.columns} if schema is not None else {}
 
     def settle(self) -> None:
-        """Raises the error of the last batch, unless `expect_error` has handled it."""
+        """Raises the error of the last batch, unless `expect_error` has accepted it."""
         error, self.log.error = self.log.error, None
         if error is not None:
             raise error.with_traceback(None)  # the frames of the failed run do not help
@@ -302,7 +302,7 @@ class PipelineTest:
         ]  # a target that is not a table
         if len(matching_names) == 1:
             return self._target_of(known[matching_names[0]])
-        return self._table(self.lake.named(table), None, (), None)
+        return self._table(self.lake.resolved(table), None, (), None)
 
     def _target_of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         write = plan.write

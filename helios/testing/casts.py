@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = hidden
 
-DECLARED = 'as in lake.table("shop.orders", "id bigint, ...") or Files.source(..., schema="id bigint, ...").'
-"""The end of a fix: how a test, or the source of a script, declares columns."""
+HOW_TO_DECLARE = 'as in lake.table("shop.orders", "id bigint, ...") or Files.source(..., schema="id bigint, ...").'
+"""The end of a fix: how to declare columns in a test, or in the source of a script."""
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-FLOAT_DIGITS, DIGITS = 6, 12
+FLOAT_DIGITS, DOUBLE_DIGITS = 6, 12
 """The significant digits with which floats and doubles are compared. Their sums depend on the order of the rows."""
 
 
@@ -185,7 +185,7 @@ def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, rows_name: str)
     Messages name the table or source of the rows by `rows_name`, such as "orders".
 
     Raises:
-        InputError: A row is not a mapping, has an unknown column, or a value that does not fit.
+        InputError: A row is not a mapping, has an unknown column, or has a value that does not fit.
     """
     return [_cast_row(row, schema, f"{rows_name}, row {number}") for number, row in enumerate(rows, 1)]
 
@@ -216,7 +216,7 @@ def canonical(value: Any, kind: SparkType) -> Any:
     if value is None:
         return None
     if kind.name in ("float", "double"):
-        digits = DIGITS if kind.name == "double" else FLOAT_DIGITS
+        digits = DOUBLE_DIGITS if kind.name == "double" else FLOAT_DIGITS
         return "NaN" if math.isnan(value) else float(f"{value:.{digits}g}")
     if kind.name == "array":
         return tuple(canonical(element, kind.parts[0]) for element in value)
@@ -233,7 +233,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of columns whose types are known.
 
     Raises:
-        InputError: A test cannot create a column of a type.
+        InputError: A column has a type of which a test cannot create columns.
     """
     import pyarrow as pa
 
@@ -246,7 +246,7 @@ def _arrow(column: Column) -> pa.DataType:
     except KeyError:
         raise InputError(
             f"column {column.name!r}: a test cannot create a column of type {column.type}.",
-            fix=f"declare another type, {DECLARED}",
+            fix=f"declare another type, {HOW_TO_DECLARE}",
         ) from None
 
 
@@ -291,13 +291,13 @@ def inferred(rows: Sequence[Mapping[str, Any]], rows_name: str) -> Schema:
     if untyped_column is not None:
         raise InputError(
             f"{rows_name}: the type of column {untyped_column.name!r} is not clear from its values.",
-            fix=f"declare the columns, {DECLARED}",
+            fix=f"declare the columns, {HOW_TO_DECLARE}",
         )
     return schema
 
 
 def _no_mapping(value: Any) -> Any:
-    """None for a mapping, whose struct type `_type_with_structs` infers; any other value unchanged."""
+    """None for a mapping, since `_type_with_structs` infers its type; any other value unchanged."""
     return None if isinstance(value, Mapping) else value
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from helios.errors import HeliosError
 
 MAX_LINES = 10
-"""The maximum number of changed rows that a difference shows; the same for missing and for extra rows."""
+"""The maximum number of rows of each kind (changed, missing, extra) that a difference shows."""
 
 Row = tuple[Any, ...]
 
@@ -42,7 +42,7 @@ class Words:
         changed: The words for a changed value; {0} is the actual value, {1} the expected one.
         missing: The word for rows that only the expected side has.
         extra: The word for rows that only the actual side has.
-        counts: The words for a row that both sides have, {0} times on the actual side and {1} times on the other.
+        counts: The words for a row that the actual side has {0} times, and the expected side {1} times.
     """
 
     changed: str = "is {0}, expected {1}"
@@ -105,7 +105,7 @@ def difference(
 def _key_positions(
     columns: Sequence[str], keys: Sequence[str], missing: Counter[Row], extra: Counter[Row]
 ) -> list[int]:
-    """The positions of the key columns; without keys, that of the first column that is unique on both sides, if any."""
+    """The positions of the key columns; without keys, the position of the first column that is unique on both sides."""
     lowered = [name.lower() for name in columns]
     if keys and all(key.lower() in lowered for key in keys):
         return [lowered.index(key.lower()) for key in keys]

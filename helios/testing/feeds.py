@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = hidden
 
 MEMORY = "memory"
-"""The name that a test uses for a source of rows in memory."""
+"""The name of a source of rows in memory, as a test feeds it."""
 
 
 class Feed:
@@ -42,7 +42,7 @@ class Feed:
 
     Attributes:
         name: The source's full name in the test.
-        ordered: Whether the order of the rows matters. If it does, they are not shuffled.
+        ordered: Whether the order of the rows matters, so that `invariant` does not shuffle the rows.
         named: Whether sources with the same name are the same source; otherwise the test numbers them.
         followed: Whether a pipeline follows the source.
     """
@@ -77,13 +77,13 @@ class Feed:
             NotFound: The test has set neither rows nor columns.
         """
 
-    def at(self, record: Any, column: str) -> Any:
+    def column_value(self, record: Any, column: str) -> Any:
         """The value of a column in a prepared row; None if it is unknown."""
         return record.get(column) if isinstance(record, Mapping) else None
 
 
 class TableFeed(Feed):
-    """Feeds a source that is a table. The lake's table has the same catalog name, namespace and name."""
+    """Feeds a source that is a table. The table in the lake has the same full name."""
 
     def __init__(self, table: TableName, declared: str | None) -> None:
         super().__init__(table.text)
@@ -97,7 +97,7 @@ class TableFeed(Feed):
         return self._table.catalog
 
     def schema(self) -> Schema | None:
-        """The columns: the declared ones, else those of the table or of the first rows; None while unknown."""
+        """The declared columns, or else those of the table or of the first rows; None while unknown."""
         if self._schema is None and self.catalog.exists(self._table.within):
             self._schema = from_pyiceberg(self.catalog.load(self._table.within).iceberg.schema())
         return self._schema
@@ -158,7 +158,7 @@ class TableFeed(Feed):
         if source.between_points is not None:  # the source then reads the rows that the test fed last
             self._ranged = True
             source = replace(source, between_points=self._range or source.between_points)
-        # A name (or None, the default catalog) already refers to a catalog of the lake: see `Lake.context`.
+        # The name of a catalog (or None for the default catalog) already means one of the lake: see `Lake.context`.
         catalog = self.catalog if isinstance(source.catalog, Catalog) else source.catalog
         return replace(source, catalog=catalog, start=None, at=None, max_rows=None, max_files=None)
 
@@ -237,7 +237,7 @@ class WebhookFeed(Feed):
 
 
 class MemoryFeed(Feed):
-    """Feeds a source of rows in memory. Each batch replaces the rows; the first ones are those of the script."""
+    """Feeds a source of rows in memory. The rows are those of the script, until a batch replaces them."""
 
     named: ClassVar[bool] = False
 

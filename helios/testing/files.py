@@ -25,7 +25,7 @@ def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> No
     Args:
         folder: The folder.
         name: The file's name without its extension.
-        source: The source, which has the format and its options.
+        source: The source, which declares the format and the reader options.
         content: Text, bytes, or rows as dicts.
     """
     data = content.encode() if isinstance(content, str) else content

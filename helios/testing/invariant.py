@@ -42,7 +42,7 @@ class Way:
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn; each is then replayed.
+        killed: Whether each batch is killed once, at the moments of `KILLS` in turn, and then run again and replayed.
         twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 
@@ -100,7 +100,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     elif shuffles:
         one_batch = batches if why_not_cut else next(_cuts(test, batches, 1, rng)).batches
         ways += [_shuffled(test, batches if number % 2 else one_batch, rng, number) for number in range(shuffles)]
-    expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
+    expected, comparison = run_in_new_lake(test, test.pipelines, first), _Comparison(test, first, ignore)
     # The test's own targets are compared too, unless rows were moved or left out, or the clock was set between batches.
     if batches == test.log.batches and test.lake.clock_changes < 2:
         comparison.require_equal({plan.write.table.text: test.target_rows(plan) for plan in plans}, expected, first)
@@ -114,7 +114,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
 
 
 def _unfollowed_first(test: PipelineTest, plans: Sequence[Plan]) -> list[Batch]:
-    """The batches of the test. If a pipeline is streaming, all rows of unfollowed sources move to the first batch."""
+    """The batches of the test. If a pipeline is streaming, the first batch gets all rows of unfollowed sources."""
     if not any(plan.streaming for plan in plans):
         return [dict(batch) for batch in test.log.batches]
     unfollowed: Batch = {}
@@ -189,7 +189,7 @@ def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
 
 
 def _has_order(test: PipelineTest, feed: Feed) -> bool:
-    """True if the rows of a feed have an order: those of a topic, and those of a table that is read as changes."""
+    """True if the rows of a feed have an order: if it feeds a topic, or a table that is read as changes."""
     sources = [source for pipeline in test.pipelines for source in sources_of(pipeline)]
     return feed.ordered or any(
         source.reads_changes and str(source.reference[0] if source.reference else "") in feed.name for source in sources
@@ -235,7 +235,7 @@ def _without_late_rows(test: PipelineTest, batches: list[Batch]) -> tuple[list[B
             feed = test.stage.feeds[name]
             kept[name] = []
             for row in rows:
-                times = (_seconds(feed.at(row, column)) for column in columns)
+                times = (_seconds(feed.column_value(row, column)) for column in columns)
                 time = next((seconds for seconds in times if seconds is not None), None)
                 if time is not None:
                     if newest is not None and time < newest - delay:
@@ -261,8 +261,8 @@ def _seconds(value: object) -> float | None:
 # running and comparing
 
 
-def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
-    """Feeds the rows in one way in a new lake, and returns the targets of the pipelines."""
+def run_in_new_lake(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
+    """Feeds the rows of a way to pipelines in a new lake, and returns the targets."""
     with test.lake.fresh() as lake:
         for table, schema, rows in test.lake.created:
             lake.table(table.text, schema, rows)
@@ -279,20 +279,20 @@ def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Resul
 
 
 def _feed_and_replay(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
-    test.give(batch, kill=kill, strict=False)
+    test.feed_prepared(batch, kill=kill, strict=False)
     test.settle()
     if kill is not None:
         test.replay()
 
 
 def _differences(expected: Target, actual: Target, keys: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    """The lines that show how two targets differ, by all columns of both except the ignored ones."""
+    """The lines that show how two targets differ, in all columns of either target except the ignored columns."""
     ignored = {name.lower() for name in ignore}
     names = [name for _, schema in (expected, actual) for name in schema.names if name.lower() not in ignored]
     columns = list(dict.fromkeys(names))
 
     def aligned(target: Target) -> list[Row]:
-        """The rows of a target by `columns`; a column that it lacks is None."""
+        """The rows of a target by `columns`; a column that the target lacks is None."""
         rows, schema = target
         indexes = [schema.names.index(name) if name in schema.names else None for name in columns]
         return [tuple(row[index] if index is not None else None for index in indexes) for row in rows]
@@ -316,10 +316,10 @@ class _Comparison:
         """The targets after a way.
 
         Raises:
-            Different: A run fails, although no run failed in the first way.
+            Different: A run fails, although the first way was run without an error.
         """
         try:
-            return result(self.test, self.test.pipelines, way)
+            return run_in_new_lake(self.test, self.test.pipelines, way)
         except HeliosError as error:
             raise Different(f"a run fails when its rows come in another way: {way.text}.\n  {error}") from error
 
@@ -344,8 +344,8 @@ class _Comparison:
         def agree(count: int) -> bool:
             pipelines = [*test.pipelines[:number], _cut_pipeline(test, pipeline, count)]
             try:
-                expected = result(test, pipelines, self.first)
-                actual = result(test, pipelines, replace(way, twice=False))
+                expected = run_in_new_lake(test, pipelines, self.first)
+                actual = run_in_new_lake(test, pipelines, replace(way, twice=False))
             except HeliosError:
                 return False  # the cut pipeline is not valid, such as an aggregate without a watermark
             name = next(reversed(expected))
@@ -377,7 +377,7 @@ def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
 
 
 def _cut_pipeline(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
-    """A pipeline of only the first `count` steps, which writes into a table of its own."""
+    """A pipeline with only the first `count` steps, which writes to a table of its own."""
     from helios.iceberg import Iceberg
 
     stream = pipeline.stream

@@ -13,7 +13,7 @@ from helios.errors import InputError
 __tracebackhide__ = True
 
 DECIMAL = "\ue000decimal "
-"""The beginning of the text that stands for a decimal until the JSON is written: a float would not have its digits."""
+"""The prefix of the text that stands for a decimal until the JSON is written, since a float would lose digits."""
 
 
 def json_text(value: Any) -> str:

@@ -41,7 +41,7 @@ _NUMBERS = itertools.count(1)
 
 
 class _EnvironmentWithDefaults(UserDict[str, str]):
-    """The environment variables. A missing one has a value too, so that a test needs no secrets."""
+    """The environment variables. A missing variable has a value too, so that a test needs no secrets."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -92,10 +92,10 @@ class Lake:
         """Releases the lake's topics, and removes the lake's folder if it is temporary.
 
         Args:
-            ignore_errors: Whether to ignore errors of runs that `expect_error` has not handled.
+            ignore_errors: Whether to ignore errors of runs that `expect_error` has not accepted.
 
         Raises:
-            HeliosError: A run has failed, and `expect_error` has not handled the error.
+            HeliosError: A run has failed, and `expect_error` has not accepted the error.
         """
         STAND_INS.pop(self.topics.broker, None)
         if self._temporary:
@@ -141,7 +141,7 @@ class Lake:
         Raises:
             InputError: There are neither columns nor rows.
         """
-        table = self.named(name)
+        table = self.resolved(name)
         if schema is None and not rows:
             raise InputError(
                 f"lake.table({name!r}) has neither columns nor rows.",
@@ -162,10 +162,10 @@ class Lake:
             name: The table.
             branch: A branch of the table; by default main.
         """
-        return self.rows_of(self.named(name), branch)
+        return self.rows_of(self.resolved(name), branch)
 
     def rows_of(self, table: TableName, branch: str | None = None) -> list[dict[str, Any]]:
-        """The rows of a resolved table; those of main if the branch does not exist."""
+        """The rows of a table in a branch, or in main if the branch does not exist."""
         iceberg = table.catalog.load(table.within).iceberg
         ref = iceberg.refs().get(branch) if branch is not None else None
         scan = iceberg.scan(snapshot_id=ref.snapshot_id if ref is not None else None)
@@ -254,7 +254,7 @@ class Lake:
         catalogs = {name: self.catalog(name) for name in dict.fromkeys(names)}
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
-    def sink(self, pipeline: Pipeline) -> Pipeline:
+    def with_target_in_lake(self, pipeline: Pipeline) -> Pipeline:
         """Returns the pipeline with its target replaced by one in the lake.
 
         Raises:
@@ -263,7 +263,7 @@ class Lake:
         sink = pipeline.sink
         table = sink.iceberg
         if table is None and not getattr(sink, "lasting", True):
-            return pipeline  # a target in memory, which ends with the process
+            return pipeline  # the target is in memory
         if isinstance(sink, KafkaSink):
             self.topics.partitions(sink.topic)
             plain = replace(sink, brokers=(self.topics.broker,), login=None, encryption=None, client=())
@@ -278,8 +278,8 @@ class Lake:
         in_lake = replace(table, catalog=catalog, checkpoint_location=None, flush_rows=None, maintenance=None)
         return replace(pipeline, sink=in_lake)
 
-    def named(self, name: str) -> TableName:
-        """Resolves the name of a table in the lake."""
+    def resolved(self, name: str) -> TableName:
+        """The full name of a table in the lake."""
         tests = [pipeline for test in self._tests for pipeline in test.pipelines]
         identifier = Identifier.parse(name, caller())
         if len(identifier.parts) > 2:

@@ -59,8 +59,8 @@ def short_name(text: str) -> str:
     return without_extension.rsplit(".", maxsplit=1)[-1].strip("`")
 
 
-def named(name: str, known: Mapping[str, T], kind: str) -> T:
-    """Returns the value with a name, which may be the full name, the end of it, or its short name.
+def value_named(name: str, known: Mapping[str, T], kind: str) -> T:
+    """Returns the value with a name: the full name, the last parts of the full name, or the short name.
 
     Args:
         name: The name in the test.
@@ -71,7 +71,7 @@ def named(name: str, known: Mapping[str, T], kind: str) -> T:
         InputError: No value, or several values, have the name; the message lists the known names.
 
     Examples:
-        >>> named("orders", {"local.shop.orders": 1, "local.shop.users": 2}, "source")
+        >>> value_named("orders", {"local.shop.orders": 1, "local.shop.users": 2}, "source")
         1
     """
     if name in known:

@@ -21,13 +21,13 @@ __tracebackhide__ = hidden
 
 
 def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]:
-    """The rows of a target and their columns.
+    """The rows of a target that is not a table, and their columns.
 
-    If the sink writes JSON, each record is a row with the fields of its value, and binary columns are text, as in the
-    JSON. In other formats, each record is a row with the columns `key` and `value`.
+    A record of a topic is a row: with the fields of the value if the sink writes JSON (binary columns are then text, as
+    in the JSON), and otherwise with the columns `key` and `value`.
 
     Args:
-        plan: The plan of the pipeline, whose target is not a table.
+        plan: The plan of the pipeline.
         topics: The topics of the lake.
 
     Raises:

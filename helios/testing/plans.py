@@ -26,7 +26,7 @@ def plan_of(pipeline: Pipeline) -> Plan:
 
     with tempfile.TemporaryDirectory(prefix="helios-plan-") as folder, Lake(Path(folder)) as lake:
         context = replace(lake.context([pipeline]), offline=True)
-        plans, problems = compile_pipelines([lake.sink(pipeline)], context, lenient=True)
+        plans, problems = compile_pipelines([lake.with_target_in_lake(pipeline)], context, lenient=True)
         if not plans:
             raise CheckFailed(problems)
         return plans[0]
@@ -35,14 +35,14 @@ def plan_of(pipeline: Pipeline) -> Plan:
 def assert_plan(pipeline: Pipeline, text: str) -> None:
     """Requires that the plan of a pipeline contains the lines of a text, in this order.
 
-    A part of a line is enough. Repeated spaces and empty lines are ignored.
+    A line of the text may be a part of a line of the plan. Repeated spaces and empty lines are ignored.
 
     Args:
         pipeline: The pipeline.
         text: One line or several.
 
     Raises:
-        Different: A line is not in the plan; the message has the nearest line.
+        Different: A line is not in the plan; the message has the most similar line.
     """
     lines = [" ".join(line.split()) for line in str(plan_of(pipeline)).splitlines()]
     remaining, after_text = lines, ""
@@ -64,7 +64,7 @@ def schema(pipeline: Pipeline) -> dict[str, str]:
     columns = plan_of(pipeline).schema
     if columns is None:
         raise InputError(
-            "the columns of the pipeline depend on those of its source.",
+            "the columns of the pipeline depend on the columns of its source, which are unknown.",
             where=pipeline.origin,
             fix='declare the source: lake.table("shop.orders", "id bigint"), and call lake.test(pipeline).schema().',
         )

@@ -13,7 +13,7 @@ from helios.testing.json_text import json_text
 __tracebackhide__ = True
 
 OPERATIONS = {"c": "c", "r": "r", "u": "u", "d": "d", "insert": "c", "snapshot": "r", "update": "u", "delete": "d"}
-CONNECT = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
+CONNECT_TYPES = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
 """The Kafka Connect type of each Python type, for the schema part of a record."""
 
 
@@ -58,11 +58,11 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
     """The record that Debezium writes for a change of a row.
 
     Args:
-        change: `(op, before, after)`. A `Record`, bytes and None are returned as a record without an envelope.
+        change: `(op, before, after)`. A `Record`, bytes or None becomes a record without an envelope.
         keys: The key columns; by default the first column.
         topic: The topic: its last two parts are the schema and the name of the table.
-        number: The position of the change in the database's log.
-        with_schema: Whether the record has a schema part with the columns.
+        number: The position (LSN) of the change in the database's log.
+        with_schema: Whether key and value have the schema part of Kafka Connect's JSON.
 
     Raises:
         InputError: The value is not a change.
@@ -101,13 +101,13 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
 
 
 def _fields(row: Mapping[str, Any], topic: str) -> list[dict[str, Any]]:
-    unclear = next((name for name, value in row.items() if type(value) not in CONNECT), None)
+    unclear = next((name for name, value in row.items() if type(value) not in CONNECT_TYPES), None)
     if unclear is not None:
         raise InputError(
             f"{topic}: the type of column {unclear!r} is not clear from {row[unclear]!r}.",
             fix='declare the columns: Cdc.debezium(..., schema="id bigint, ..."), or give raw bytes.',
         )
-    return [{"type": CONNECT[type(value)], "optional": True, "field": name} for name, value in row.items()]
+    return [{"type": CONNECT_TYPES[type(value)], "optional": True, "field": name} for name, value in row.items()]
 
 
 def _schema(fields: list[dict[str, Any]]) -> dict[str, Any]:

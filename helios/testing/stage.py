@@ -15,7 +15,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.sources.kafka.transport import STAND_INS
 from helios.testing.diff import hidden
 from helios.testing.feeds import Feed, TableFeed, feed_of
-from helios.testing.names import named, sources_of, with_sources
+from helios.testing.names import sources_of, value_named, with_sources
 from helios.testing.topics import TopicFeed, is_topic, kafka_source_of, with_broker
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class Stage:
         self.lake = lake
         self.declared = list(pipelines)
         self.context = lake.context(pipelines)
-        self._in_lake = [lake.sink(pipeline) for pipeline in pipelines]
+        self._in_lake = [lake.with_target_in_lake(pipeline) for pipeline in pipelines]
         self.feeds: dict[str, Feed] = {}
-        # The feed of each source of each pipeline; None as in `_feed`.
+        # By pipeline and source: the feed, or None if `_feed` returns None.
         self._source_feeds = [[self._feed(source) for source in sources_of(pipeline)] for pipeline in pipelines]
         self.pipelines()  # refuses sources that a test cannot replace
 
@@ -66,10 +66,10 @@ class Stage:
         replaced = []
         for pipeline, feeds in zip(self._in_lake, self._source_feeds, strict=True):
             pairs = zip(feeds, sources_of(pipeline), strict=True)
-            replaced.append(with_sources(pipeline, [self._source(feed, source) for feed, source in pairs]))
+            replaced.append(with_sources(pipeline, [self._replacement(feed, source) for feed, source in pairs]))
         return replaced
 
-    def named(self, name: str) -> Feed:
+    def feed_named(self, name: str) -> Feed:
         """Returns the feed of the source with a name.
 
         Raises:
@@ -79,19 +79,19 @@ class Stage:
             for feed, source in zip(feeds, sources_of(pipeline), strict=True):
                 if feed is None and name not in self.feeds and is_topic(name, source):
                     self.feeds[name] = TopicFeed(name, source, self.lake.topics)
-        return named(name, self.feeds, "source")
+        return value_named(name, self.feeds, "source")
 
     def reads(self, name: str) -> bool:
         """True if the test has a source with this full name."""
         return name in self.feeds
 
     def take_over(self, name: str, feed: Feed) -> None:
-        """Takes from the feed of another test the columns of a table, or the name of a topic that matches a pattern."""
+        """Takes over from the feed of another test: the columns of a table, or the name of a topic of a pattern."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
         elif own is None and isinstance(feed, TopicFeed):
-            self.named(name)
+            self.feed_named(name)  # creates the feed of the topic
 
     def run(
         self, kill: Kill | None, emit: Callable[[Event], None], *, again: bool = False, strict: bool = True
@@ -126,7 +126,7 @@ class Stage:
         logs = self.lake.topics.logs
         STAND_INS[self.lake.topics.broker] = lambda source: LakeTopics(source, logs)
 
-    def _source(self, feed: Feed | None, source: Source) -> Source:
+    def _replacement(self, feed: Feed | None, source: Source) -> Source:
         if feed is not None:
             return feed.stand_in(source)
         if kafka_source_of(source) is not None:
@@ -162,7 +162,7 @@ class Stage:
         return TopicFeed(name, source, self.lake.topics, keys)
 
     def _shared(self, feed: Feed, source: Source) -> Feed:
-        """Returns the feed that all sources with this name share. The first feed with the name is kept."""
+        """Returns the feed that all sources with the name of `feed` share: the first feed with this name."""
         shared = self.feeds.setdefault(feed.name, feed)
         shared.followed = shared.followed or source.streaming
         return shared

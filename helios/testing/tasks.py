@@ -13,8 +13,8 @@ from helios.testing.diff import Different
 def refuse_task_dependence(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
     """Raises `Different` for an expression that depends on how Spark spreads rows over tasks.
 
-    Comparing targets cannot find it, since the few rows of a test are all in one task. The columns in `ignore` may
-    differ from run to run.
+    A comparison of targets would not show the difference, since the few rows of a test are all in one task. The
+    columns in `ignore` may differ from run to run.
     """
     ignored = {name.lower() for name in ignore}
     for step in (step for pipeline in pipelines for flow in flows(pipeline.stream) for step in flow.steps):

@@ -21,7 +21,7 @@ from helios.testing.records import Record, as_bytes, envelope
 __tracebackhide__ = hidden
 
 LOG_BEGIN = 1000
-"""The position in a test's database log before the first change. Any number works."""
+"""The position before the first change in a database log; an arbitrary number."""
 
 
 @dataclass
@@ -101,17 +101,17 @@ class TopicFeed(Feed):
     def stand_in(self, source: Source) -> Source:
         return with_broker(source, self._topics.broker)
 
-    def at(self, record: Any, column: str) -> Any:
+    def column_value(self, record: Any, column: str) -> Any:
         kafka = kafka_source_of(self._source)
-        framed = kafka is not None and kafka.values.registry is not None and kafka.values.format == "json"
+        has_header = kafka is not None and kafka.values.registry is not None and kafka.values.format == "json"
         try:
-            return json.loads(record.value[len(HEADER) :] if framed else record.value)[column]
+            return json.loads(record.value[len(HEADER) :] if has_header else record.value)[column]
         except (TypeError, ValueError, KeyError):
             return None
 
 
 def with_broker(source: Source, broker: str) -> Source:
-    """The same source of topics or changes, but it reads the test's broker from the beginning."""
+    """A copy of a source of topics or changes that reads the test's broker from the beginning."""
     if isinstance(source, TopicChanges):
         changes = replace(source, kafka=_from_broker(source.kafka, broker), max_rows=None)
         return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes

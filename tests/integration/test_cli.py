@@ -361,7 +361,7 @@ def test_a_second_driver_is_refused_before_spark_starts(folder: Path) -> None:
     refused = helios(folder, "run", "pipeline.py", "--once")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"another driver is running on file://{checkpoint}: process {os.getpid()} on" in refused.stderr
-    assert "stop it first; its lease ends with it." in refused.stderr
+    assert "stop that process first: its lease ends with it." in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 

@@ -195,7 +195,7 @@ CASES = {
         World.s3,
         2,
         "is not a catalog of this type",
-        "it ends before /v1",
+        "it must not include /v1",
     ),
     "no metastore": Case(
         lambda w: {"type": "hive", "uri": w.nowhere("thrift"), "warehouse": "s3://lake/h"},

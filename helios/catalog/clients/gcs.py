@@ -21,7 +21,7 @@ class GcsFileIO(PyArrowFileIO):
 
         settings: dict[str, Any] = {"retry_time_limit": timedelta(seconds=RETRY_SECONDS)}
         if token := self.properties.get(io.GCS_TOKEN):
-            expires = self.properties.get(io.GCS_TOKEN_EXPIRES_AT_MS)  # a REST server may not tell it
+            expires = self.properties.get(io.GCS_TOKEN_EXPIRES_AT_MS)  # a REST server may leave it out
             ends = millis_to_datetime(int(expires)) if expires else datetime.now(UTC) + timedelta(hours=1)
             settings |= {"access_token": token, "credential_token_expiration": ends}
         if project := self.properties.get(io.GCS_PROJECT_ID):

@@ -45,7 +45,7 @@ class _Connection(hive._HiveClient):
     """One connection, for one operation of one thread."""
 
     def __init__(self, properties: dict[str, str]) -> None:
-        self._locked = properties.get(LOCK, "true") == "true"
+        self._uses_locks = properties.get(LOCK, "true") == "true"
         super().__init__(
             properties["uri"],
             properties.get("ugi"),
@@ -63,7 +63,7 @@ class _Connection(hive._HiveClient):
 
     def _client(self) -> Any:
         client = super()._client()
-        return client if self._locked else _Unlocked(client._iprot)
+        return client if self._uses_locks else _Unlocked(client._iprot)
 
 
 class HiveCatalog(hive.HiveCatalog):

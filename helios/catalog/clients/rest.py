@@ -20,7 +20,7 @@ CONNECTIONS = 32
 class Transport(HTTPAdapter):
     """Keeps connections for many threads, and sets timeouts for servers that do not answer.
 
-    Only the responses 429 and 503 are retried here. After another failure, the caller tries the next replica.
+    Only the responses 429 and 503 are retried here. After any other failure, the caller tries the next replica.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Tokens(LegacyOAuth2AuthManager):
 
     def _refresh_token(self) -> None:
         with self._lock:
-            if getattr(self._sent, "token", self._token) == self._token:  # else another thread has already renewed it
+            if getattr(self._sent, "token", self._token) == self._token:  # otherwise another thread has renewed it
                 super()._refresh_token()
 
     def _fetch_access_token(self, credential: str) -> str:

@@ -104,13 +104,13 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
 """Each moment at which a driver dies: the owner and name of a function, and whether the driver dies after its call.
 
 `_with_confirmation` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are
-written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
+written. When `execute` returns, the target has the batch, and Spark's log of commits does not have it yet.
 """
 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """Makes the driver die once at a moment while the block runs. The yielded list is empty until then."""
+    """Makes the driver die once at a moment in the block. The yielded list is empty until the driver dies."""
     owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []
@@ -150,7 +150,7 @@ def set_clock(spark: SparkSession, moment: str) -> None:
     """Replaces a session's functions of the current time by functions that return a fixed time, given as ISO text."""
     state: JavaSessionState = spark._jsparkSession.sessionState()
     for name, kind in CLOCKS.items():
-        # This drops Spark's own function, or that of the last call.
+        # This drops Spark's own function, or the function of the last call.
         state.functionRegistry().dropFunction(classes().org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         value = moment if kind == "TIMESTAMP" else moment[:10]
         spark.sql(f"CREATE TEMPORARY FUNCTION {name}() RETURNS {kind} RETURN {kind} '{value}'").collect()

@@ -18,7 +18,7 @@ from helios.catalog.spec import Catalog
 from helios.errors import CheckpointError, ConfigError, DeclarationError, InputError, RunError
 from helios.model.maintenance import Maintenance, maintenance
 from helios.table import maintenance as expiring
-from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
+from helios.table.readers import Reader, Warehouse, readers_of, snapshots_needed_by, warehouses
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("maintain")
@@ -224,7 +224,7 @@ def test_a_snapshot_that_was_tagged_meanwhile_does_not_go(table: Table, catalog:
 
 
 def test_a_server_is_told_in_its_own_words() -> None:
-    update = expiring._update().model_validate({"snapshot-ids": [1, 2]})
+    update = expiring._remove_snapshots_update().model_validate({"snapshot-ids": [1, 2]})
     request = CommitTableRequest.model_validate(
         {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": (), "updates": (update,)}
     )
@@ -237,11 +237,11 @@ def test_a_server_is_told_in_its_own_words() -> None:
 
 def test_a_reader_needs_where_it_stands_and_what_came_after() -> None:
     parents = {2: 1, 3: 2, 4: 3, 30: 2}
-    assert needed(Reader("p", "", 3), parents) == {3, 4}
-    assert needed(Reader("p", "", 2), parents) == {2, 3, 4, 30}, "whatever branch it follows"
-    assert needed(Reader("p", "", 1), parents) == {2, 3, 4, 30}, "expired, but its child is there"
-    assert needed(Reader("p", "", None), parents) == {2, 3, 4, 30}
-    assert needed(Reader("p", "", 99), parents) == frozenset()
+    assert snapshots_needed_by(Reader("p", "", 3), parents) == {3, 4}
+    assert snapshots_needed_by(Reader("p", "", 2), parents) == {2, 3, 4, 30}, "whatever branch it follows"
+    assert snapshots_needed_by(Reader("p", "", 1), parents) == {2, 3, 4, 30}, "expired, but its child is there"
+    assert snapshots_needed_by(Reader("p", "", None), parents) == {2, 3, 4, 30}
+    assert snapshots_needed_by(Reader("p", "", 99), parents) == frozenset()
 
 
 def test_a_known_reader_keeps_its_snapshots(table: Table, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_reader_of_several_sources_stands_by_their_order(table: Table, tmp_pat
     third = ids(table)[2]
     lines = [json.dumps({"n": 3}), offset(third)]
     checkpoint(known(tmp_path), sources=("/data/in", "local.a.t"), ends={0: lines}, path="stateful stream")
-    assert ids(table)[2:] == [s for s in ids(table) if s in needed(_one(table, tmp_path), _parents(table))]
+    assert ids(table)[2:] == [s for s in ids(table) if s in snapshots_needed_by(_one(table, tmp_path), _parents(table))]
 
 
 def test_a_reader_that_has_not_begun_needs_its_start(table: Table, tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def _damage_start(folder: Path) -> None:
         (_lose_offsets, "offsets/0 is missing or damaged"),
         (_damage_offsets, "offsets/0 is missing or damaged"),
         (_other_offsets, "offsets/0 has a position of no known kind of source"),
-        (_too_few_offsets, "offsets/0 has 0 sources, and the pipeline 1"),
+        (_too_few_offsets, "offsets/0 has 0 sources, and the pipeline has 1"),
         (_damage_start, "2 starting positions for 1 sources"),
     ],
 )

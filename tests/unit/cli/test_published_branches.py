@@ -115,7 +115,7 @@ def test_main_that_has_moved_is_refused_with_the_choices(cli: Run, orders: Table
     shown = cli("branch", "shop.orders", "staged", "--publish")
     assert shown.exit_code == 2
     told = " ".join(shown.stderr.split())
-    assert f"main of {NAME} has moved since staged began, at snapshot {fork}: 1 commit by other; nothing was" in told
+    assert f"main of {NAME} has moved since staged began at snapshot {fork}: 1 commit by other; nothing was" in told
     assert f"helios rollback {NAME} {fork}" in told
     assert orders.branches()["main"] != orders.branches()["staged"]
 
@@ -176,7 +176,7 @@ def test_a_branch_that_lacks_the_last_batch_of_its_pipeline_is_refused(cli: Run,
     add(orders, 7, "staged")
     shown = cli("branch", "shop.orders", "staged", "--publish")
     told = " ".join(shown.stderr.split())
-    assert (shown.exit_code, f"it lacks snapshot {lost}, with batch 2 of named" in told) == (2, True)
+    assert (shown.exit_code, f"it lacks snapshot {lost} with batch 2 of named" in told) == (2, True)
 
 
 def test_deletes_that_main_would_not_find_are_refused(cli: Run, orders: Table) -> None:

@@ -299,7 +299,7 @@ def test_the_pipeline_is_said_where_several_wait(cli: Run, catalog: Catalog) -> 
 
 def test_a_batch_of_another_checkpoint_is_left(catalog: Catalog) -> None:
     table = audited(catalog, "p", checkpoint="old")
-    with pytest.raises(LedgerError, match="was staged from the checkpoint old, and the pipeline is driven from c1"):
+    with pytest.raises(LedgerError, match=r"was staged from the checkpoint old, and the pipeline now runs from .* c1"):
         quarantine.discard_batch(table, 3)
 
 

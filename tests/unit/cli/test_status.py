@@ -400,7 +400,7 @@ def test_a_long_history_is_told_by_status_and_doctor(
     monkeypatch.setattr(growth, "MANY", 4)
     [status] = json.loads(cli("status", "--json").stdout)
     [note] = status["notes"]
-    assert re.match(r"4 snapshots, about [\d,]+ commits a day, each writes 0\.0 MB of metadata: \.maintain", note)
+    assert re.match(r"4 snapshots, about [\d,]+ commits a day; each commit writes 0\.0 MB of metadata: \.", note)
     checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)["checks"]}
     assert checks["history of local"]["detail"] == f"local.shop.orders has {note}"
     assert checks["history of local"]["ok"] is None
@@ -421,7 +421,7 @@ def test_the_lag_behind_topics_is_what_the_run_last_saw(cli: Run, catalog: Catal
     (kept / "helios" / "lag" / "0.json").write_text(text)
     found = one(cli)
     assert (found["behind"], found["behind_records"], found["seconds"]) == (None, 1200, 35.5)
-    assert found["notes"] == ["its run last looked at kafka:orders at 2026-01-01 10:00:00 UTC"]
+    assert found["notes"] == ["the lag behind kafka:orders is that of 2026-01-01 10:00:00 UTC"]
     assert "1,200 records, 35 s" in cli("status").output
 
 

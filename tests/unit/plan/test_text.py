@@ -336,4 +336,4 @@ def test_a_followed_pipeline_tells_how_its_history_grows_unless_it_expires(plann
     long = Growth(snapshots=20_000, seconds=20_000 * 60, bytes=30 << 20)
     plan = planned(FOLLOWED >> SINK)
     told = str(replace(plan, write=replace(plan.write, growth=long)))
-    assert "20,000 snapshots, about 1,440 commits a day, each writes 30.0 MB of metadata" in told
+    assert "20,000 snapshots, about 1,440 commits a day; each commit writes 30.0 MB of metadata" in told

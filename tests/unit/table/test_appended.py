@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.table.appended import JOINED_LAST, LIMIT, Appended, Entry, Verdict, entry_of, without_steps
-from helios.table.inputs import Digest, Node, Point, Range, SnapshotLookup, State
+from helios.table.inputs import Digest, Node, Range, SnapshotLookup, SnapshotPoint, State
 
 pytestmark = pytest.mark.promise("again")
 
@@ -38,8 +38,8 @@ class Source:
             snapshot = self.parents[snapshot]
         return found
 
-    def point(self, snapshot: int) -> Point:
-        return Point(snapshot, snapshot if self.numbered else None)
+    def point(self, snapshot: int) -> SnapshotPoint:
+        return SnapshotPoint(snapshot, snapshot if self.numbered else None)
 
     def range(self, after: int | None, to: int) -> Range:
         return Range(T, self.point(after) if after is not None else None, self.point(to))
@@ -156,7 +156,7 @@ def test_the_next_window_is_new_though_all_before_it_has_expired(source: Source)
 
 
 def test_a_joined_table_may_stay_or_move_while_ranges_go_on(source: Source) -> None:
-    dim, moved = State("v", Point(70)), State("v", Point(71))
+    dim, moved = State("v", SnapshotPoint(70)), State("v", SnapshotPoint(71))
     appended = Appended().add(Entry("x", (source.range(1, 2), dim)))
     assert judge(appended, Entry("x", (source.range(2, 3), dim)), source.look) is Verdict.NEW
     assert judge(appended, Entry("x", (source.range(2, 3), moved)), source.look) is Verdict.NEW
@@ -166,7 +166,7 @@ def test_a_joined_table_may_stay_or_move_while_ranges_go_on(source: Source) -> N
 
 def test_of_two_ranges_each_pair_is_an_input(source: Source) -> None:
     def pair(i: int, j: int) -> Entry:
-        return Entry("x", (source.range(i, i + 1), Range("v", Point(j, j), Point(j + 1, j + 1))))
+        return Entry("x", (source.range(i, i + 1), Range("v", SnapshotPoint(j, j), SnapshotPoint(j + 1, j + 1))))
 
     appended = Appended().add(pair(1, 1)).add(pair(2, 2))
     assert judge(appended, pair(2, 2), source.look, source.look) is Verdict.SAME
@@ -189,10 +189,12 @@ def test_ranges_beside_changing_inputs_are_joined_before_any_is_forgotten() -> N
     appended = Appended()
     ids = [2**62 + i for i in range(500)]
     for i, (a, b) in enumerate(pairwise(ids)):
-        inputs = Range(T, Point(a, i), Point(b, i + 1)), State("v", Point(a, i))
+        inputs = Range(T, SnapshotPoint(a, i), SnapshotPoint(b, i + 1)), State("v", SnapshotPoint(a, i))
         appended = appended.add(Entry("x", inputs, a))
     assert appended.complete
-    again = Entry("x", (Range(T, Point(ids[3], 3), Point(ids[4], 4)), State("v", Point(ids[3], 3))))
+    again = Entry(
+        "x", (Range(T, SnapshotPoint(ids[3], 3), SnapshotPoint(ids[4], 4)), State("v", SnapshotPoint(ids[3], 3)))
+    )
     parents = {b: Node(a, i + 1) for i, (a, b) in enumerate(pairwise(ids))}
     assert judge(appended, again, parents.get) is Verdict.OVERLAPS
 
@@ -201,10 +203,10 @@ def test_inputs_are_read_from_the_positions_that_ledgers_have() -> None:
     looks = [lambda snapshot: Node(None, snapshot * 10)] * 4
     table = {"source": "local.a.s", "uuid": "u"}
     kinds = {
-        (State("u", Point(7)),): {**table, "snapshot": 7},
+        (State("u", SnapshotPoint(7)),): {**table, "snapshot": 7},
         (State("u", None),): {**table, "snapshot": None},
-        (Range("u", Point(5), Point(7)),): {**table, "snapshot": 7, "after": 5},
-        (Range("u", None, Point(7)),): {**table, "snapshot": 7, "after": None},
+        (Range("u", SnapshotPoint(5), SnapshotPoint(7)),): {**table, "snapshot": 7, "after": 5},
+        (Range("u", None, SnapshotPoint(7)),): {**table, "snapshot": 7, "after": None},
     }
     for inputs, entry in kinds.items():
         found = entry_of({"sources": [entry]}, "x", looks, 3)
@@ -214,9 +216,11 @@ def test_inputs_are_read_from_the_positions_that_ledgers_have() -> None:
     assert isinstance(memory.inputs[0], Digest)
     followed = {**table, "branch": None, "from": "current", "changes": False, "after": 5, "to": 7, "place": {}}
     assert entry_of({"sources": [{**followed, "state": None}]}, "x", looks) == Entry(
-        None, (Range("u", Point(5), Point(7)),)
+        None, (Range("u", SnapshotPoint(5), SnapshotPoint(7)),)
     )
-    assert entry_of({"sources": [{**followed, "state": 7}]}, "x", looks) == Entry(None, (Range("u", None, Point(7)),))
+    assert entry_of({"sources": [{**followed, "state": 7}]}, "x", looks) == Entry(
+        None, (Range("u", None, SnapshotPoint(7)),)
+    )
     assert entry_of(None, "x", looks) is None
     assert entry_of({"sources": []}, "x", looks) is None
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios.table.commits import Commit
-from helios.table.rehearsal import CommittedBatch, OffsetLog, places, reruns
+from helios.table.rehearsal import CommittedBatch, OffsetLog, ends_of, reruns
 
 pytestmark = pytest.mark.promise("rehearsals")
 
@@ -78,4 +78,4 @@ def test_a_new_checkpoint_begins_where_it_says_and_not_at_the_commit_before_it()
 
 def test_a_source_without_data_yet_stays_where_it_is() -> None:
     two = {"sources": [{"source": "a.s", "place": {"n": 5}}, {"source": "a.r", "place": None}]}
-    assert places(two) == {"a.s": {"n": 5}}
+    assert ends_of(two) == {"a.s": {"n": 5}}

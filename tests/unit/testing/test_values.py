@@ -19,7 +19,7 @@ from helios.testing.casts import Misfit, arrow_schema, canonical, cast, cast_row
 from helios.testing.diff import Different, difference
 from helios.testing.files import write_file
 from helios.testing.invariant import _cut_positions, _last_that_agrees
-from helios.testing.names import named, sources_of, with_sources
+from helios.testing.names import sources_of, value_named, with_sources
 from helios.testing.plans import assert_plan
 from helios.testing.records import Record, envelope
 from helios.testing.tasks import refuse_task_dependence
@@ -123,11 +123,11 @@ def test_differences_are_told_by_key_and_count() -> None:
 
 def test_names_mean_one_source() -> None:
     known = {"local.shop.orders": 1, "local.web.orders": 2, "local.shop.users": 3}
-    assert (named("users", known, "source"), named("web.orders", known, "source")) == (3, 2)
+    assert (value_named("users", known, "source"), value_named("web.orders", known, "source")) == (3, 2)
     with pytest.raises(InputError, match="several sources"):
-        named("orders", known, "source")
+        value_named("orders", known, "source")
     with pytest.raises(InputError, match="'usrs' is not a source of the pipeline"):
-        named("usrs", known, "source")
+        value_named("usrs", known, "source")
 
 
 def test_the_sources_of_joins_and_unions_are_replaced_in_order() -> None:
