@@ -23,12 +23,12 @@ def check_sources(loaded: Loaded) -> list[Check]:
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).doctor_checks}
-    # Each source with two lists of checks: those that need no JVM, and those that do.
-    probes = [(source, resolve_name(str(source_kind(source).doctor_checks))(source)) for source in sources.values()]
+    # Each source with two lists of probes: those that need no JVM, and those that do.
+    by_source = [(source, resolve_name(str(source_kind(source).doctor_checks))(source)) for source in sources.values()]
     checks: list[Check] = []
     spark_probes: list[DoctorCheck] = []
     jars: list[str] = []
-    for source, (without_jvm, with_jvm) in probes:
+    for source, (without_jvm, with_jvm) in by_source:
         results = [run_check(probe.name, probe.what, probe.where, probe.remedy) for probe in without_jvm]
         checks += results
         needed = [check for check, probe in zip(results, without_jvm, strict=True) if probe.needed]

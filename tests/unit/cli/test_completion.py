@@ -31,7 +31,7 @@ def test_a_second_call_writes_no_second_line(cli: Run, home: Path) -> None:
     first = cli("--install-completion")
     assert first.exit_code == 0
     assert first.stdout.splitlines()[1:] == [
-        f"wrote {home}/.bashrc", "Start a new shell, write `helios `, and press Tab."
+        f"wrote {home}/.bashrc", "Start a new shell, type `helios `, and press Tab."
     ]  # fmt: skip
     settings = (home / ".bashrc").read_text()
     assert settings.startswith("alias ll=ls\n\n# completion of helios\nsource '")
