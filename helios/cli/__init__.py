@@ -63,7 +63,7 @@ def _install_completion(ctx: click.Context, param: click.Parameter, shell: str |
         ctx.exit(error.exit_status)
     for path in written:
         click.echo(f"wrote {path}")
-    click.echo("Start a new shell, write `helios `, and press Tab.")
+    click.echo("Start a new shell, type `helios `, and press Tab.")
     ctx.exit()
 
 

@@ -1,4 +1,4 @@
-"""The command `backfill`: repairs the history of a target with the current script."""
+"""The command `backfill`: replaces rows of a target by those that the current script computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helios.cli import options, output, progress
-from helios.cli.options import Loaded, Target
+from helios.cli.options import Loaded, ScriptName
 from helios.errors import InputError, NotFound
 from helios.model.values import counted
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @options.script_argument
 @click.option("--where", metavar="FILTER", help="The rows to repair: a condition over columns of the target.")
 @click.option(
-    "--commits", metavar="A..B", help="The commits to repair instead, as `helios history` shows them: A..B, or one."
+    "--commits", metavar="A..B", help="The commits to repair, by snapshot id or batch number: A..B, or one commit."
 )
 @click.option("--by", metavar="hour|day|month|COLUMN", help="Split the rows into slices, each with its own commit.")
 @click.option("--from", "other", metavar="TABLE|FOLDER", help="Read this table or folder instead of the source.")
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @options.json_option
 def backfill(
     *,
-    target: Target,
+    script: ScriptName,
     where: str | None,
     commits: str | None,
     by: str | None,
@@ -67,17 +67,17 @@ def backfill(
         raise click.UsageError("--where and --commits are two ways to select rows: pass one of them.")
     if commits is not None and (by is not None or other is not None or rows_stay or trust_expired):
         raise click.UsageError(
-            "--by, --from, --rows-stay and --trust-expired go with --where: a commit is repaired as a whole, from its "
-            "source."
+            "--by, --from, --rows-stay and --trust-expired go with --where: a commit is repaired as a whole, from "
+            "the pipeline's source."
         )
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
     ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired, rows_stay=rows_stay)
     given_options = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
     resume_command = options.command_line(
-        "backfill", target, **given_options, rows_stay=rows_stay, set=values, profile=profile
+        "backfill", script, **given_options, rows_stay=rows_stay, set=values, profile=profile
     )
-    result = _run_backfill(options.load(target, profile, values), ask, resume_command, dry_run=dry_run)
+    result = _run_backfill(options.load(script, profile, values), ask, resume_command, dry_run=dry_run)
     if as_json:
         output.print_json(asdict(result))
     else:
@@ -122,10 +122,10 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
 
 
 def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
-    """The table or folder that `--from` names. A name with a slash, or of an existing path, means a folder.
+    """The table or folder that `--from` names. A name that has a slash or is an existing path is a folder.
 
     Raises:
-        NotFound: Neither exists.
+        NotFound: No table or folder has this name.
     """
     from helios.model.values import Identifier, caller
 
@@ -158,12 +158,12 @@ def _note_changed_steps(plan: Plan) -> None:
         )
 
 
-def _show_slice(step: Progress) -> None:
-    result = step.done
+def _show_slice(current: Progress) -> None:
+    result = current.done
     repeated = f", in {result.again + 1} attempts, because new rows arrived meanwhile" if result.again else ""
-    time_left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
+    time_left = f"; about {_duration(current.seconds)} left" if current.number < current.slices else ""
     rows = f"{counted(result.before, 'row')} replaced by {result.after:,}" if result.snapshot else "no rows changed"
-    click.echo(f"{step.number} of {step.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)
+    click.echo(f"{current.number} of {current.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)
 
 
 def _duration(seconds: float) -> str:
@@ -179,12 +179,12 @@ def _duration(seconds: float) -> str:
 
 
 def _print(result: Backfilled, resume_command: str) -> None:
-    before, after = sum(part.before for part in result.slices), sum(part.after for part in result.slices)
+    before, after = sum(done.before for done in result.slices), sum(done.after for done in result.slices)
     slices, rows = counted(len(result.slices), "slice"), counted(before, "row")
     if result.dry_run:
         output.print_table(
             ("slice", "rows now", "rows after"),
-            [(part.slice, f"{part.before:,}", f"{part.after:,}") for part in result.slices],
+            [(done.slice, f"{done.before:,}", f"{done.after:,}") for done in result.slices],
             numbers=("rows now", "rows after"),
         )
         size = f" in {result.bytes:,} bytes of files" if result.bytes is not None else ""
@@ -197,8 +197,8 @@ def _print(result: Backfilled, resume_command: str) -> None:
             f"{counted(result.left, 'slice')} left. Continue with the next one: {resume_command}"
         )
         return
-    earlier = f", {result.resumed:,} more before it was stopped" if result.resumed else ""
+    earlier = f", {result.resumed:,} more before the stop" if result.resumed else ""
     if not result.slices and not result.resumed:
-        click.echo(f"{result.table}: neither the table nor the source has such rows; nothing was written.")
+        click.echo(f"{result.table}: neither the table nor the source has selected rows; nothing was written.")
     else:
         click.echo(f"{result.table}: {slices} repaired{earlier}; {rows} replaced by {after:,}.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helios.cli.progress import END_STATES, MESSAGE_EVENTS, end_text, longest, lost_rows_text, written_text
+from helios.cli.progress import END_STATES, MESSAGE_EVENTS, end_text, longest, unwritten_rows_text, written_text
 from helios.metrics.drain import Drain
 from helios.model.values import counted
 
@@ -39,13 +39,13 @@ class _Column(NamedTuple):
     name: str
     priority: int
     """On a narrow terminal, the columns with the lowest priority are dropped first."""
-    number: bool = True
+    numeric: bool = True
 
 
 COLUMNS = (
-    _Column("pipeline", 99, number=False), _Column("state", 98, number=False), _Column("batch", 2), _Column("rows", 8),
-    _Column("rejected", 5), _Column("rows/s", 7), _Column("behind", 9), _Column("left", 6), _Column("snapshot", 4),
-    _Column("last commit", 3), _Column("elapsed", 1),
+    _Column("pipeline", 99, numeric=False), _Column("state", 98, numeric=False), _Column("batch", 2),
+    _Column("rows", 8), _Column("rejected", 5), _Column("rows/s", 7), _Column("behind", 9), _Column("left", 6),
+    _Column("snapshot", 4), _Column("last commit", 3), _Column("elapsed", 1),
 )  # fmt: skip
 
 
@@ -144,11 +144,11 @@ class Board:
         self._start.show_wait(text, seconds)
 
     def emit(self, event: Event) -> None:
-        failed = event.kind == "failed" and len(self._rows) > 1  # the other pipelines continue, perhaps for days
-        if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
+        others_run_on = event.kind == "failed" and len(self._rows) > 1  # perhaps for days
+        if event.message and (others_run_on or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
             self.note(f"{event.pipeline}: {event.message}")
-        if lost_rows_text(event):
-            self.note(f"{event.pipeline}: batch {event.batch}{lost_rows_text(event)}")
+        if unwritten_rows_text(event):
+            self.note(f"{event.pipeline}: batch {event.batch}{unwritten_rows_text(event)}")
         with self._lock:
             self._rows[event.pipeline].update(event)
 
@@ -196,7 +196,7 @@ class Board:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=hidden_text or None, caption_justify="left")
         for index in indexes:
             column = COLUMNS[index]
-            table.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
+            table.add_column(column.name, justify="right" if column.numeric else "left", overflow="fold")
         for row in shown_rows:
             style = COLOURS.get(row[1], "")
             table.add_row(

@@ -40,7 +40,7 @@ def install(command: click.Command, shell: str) -> list[Path]:
     if completion_class is None:
         raise InputError(
             f"$SHELL is {os.environ.get('SHELL')!r}, for which there is no completion.",
-            fix=f"name a shell: helios --install-completion {'|'.join(SHELLS)}.",
+            fix=f"name one of {', '.join(SHELLS)}, such as: helios --install-completion bash.",
         )
     script, settings = _script_and_settings(name)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from helios.cli import options, output
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 from helios.errors import CheckFailed, InputError
 
 TEMPLATE_FILES = {
@@ -73,7 +73,7 @@ def _add_to_gitignore(file: Path) -> bool:
 @options.set_option
 @options.common
 @options.json_option
-def check(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+def check(script: ScriptName, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Find every problem of a script at once, without a JVM.
 
     Each problem has its line and its fix. Catalogs are read unless --offline.
@@ -86,7 +86,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     from helios.plan.notes import with_notes
     from helios.sources.common.absent import absent
 
-    loaded = options.load(target, profile, values, offline=offline)
+    loaded = options.load(script, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
     noted_plans = [with_notes(plan, plans) for plan in plans]
@@ -99,7 +99,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
         output.print_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
     else:
         offline_text = " (catalogs were not read)" if offline else ""
-        click.echo(f"{target.path}: no problems{offline_text}: {', '.join(names)}")
+        click.echo(f"{script.path}: no problems{offline_text}: {', '.join(names)}")
         for name in names:
             for note in notes[name]:
                 click.echo(f"note: {name}: {note}.")
@@ -113,7 +113,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
 @options.common
 @options.json_option
 def plan(
-    target: Target, *, offline: bool, exit_code: bool, values: dict[str, str], profile: str | None, as_json: bool
+    script: ScriptName, *, offline: bool, exit_code: bool, values: dict[str, str], profile: str | None, as_json: bool
 ) -> None:
     """Show what a script will run, and what has changed.
 
@@ -131,7 +131,7 @@ def plan(
     from helios.plan.notes import with_notes
     from helios.plan.together import render_all
 
-    loaded = options.load(target, profile, values, offline=offline)
+    loaded = options.load(script, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
@@ -159,7 +159,7 @@ def plan(
 @click.option("--format", "output_format", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
 @options.set_option
 @options.common
-def graph(target: Target, output_format: str, values: dict[str, str], profile: str | None) -> None:
+def graph(script: ScriptName, output_format: str, values: dict[str, str], profile: str | None) -> None:
     """Draw the pipelines of a script.
 
     \b
@@ -167,7 +167,7 @@ def graph(target: Target, output_format: str, values: dict[str, str], profile: s
       helios graph pipeline.py > pipeline.mmd
       helios graph pipeline.py --format dot | dot -Tsvg > pipeline.svg
     """
-    loaded = options.load(target, profile, values, offline=True)
+    loaded = options.load(script, profile, values, offline=True)
     from helios.cli import graph as drawing
 
     click.echo(drawing.FORMATS[output_format](drawing.draw(loaded.pipelines, loaded.context)))

@@ -33,11 +33,11 @@ LONGEST_CELL = 40
     "--from",
     "before",
     metavar="STATE",
-    help="A snapshot id, a time, a branch or a tag; by default the commit before --to. With OTHER, or if --to is "
-    "another branch, main is the default.",
+    help="A snapshot id, a time, a branch or a tag; by default the commit before --to; main with OTHER, or if "
+    "--to is another branch than main.",
 )
 @click.option(
-    "--to", "after", metavar="STATE", help="The other state, in the same forms; by default the current state."
+    "--to", "after", metavar="STATE", help="The second state, in the same forms; by default the current state."
 )
 @click.option(
     "--key", "keys", multiple=True, metavar="COLUMN", help="Pair rows by this column; repeat it for each key column."

@@ -14,7 +14,7 @@ import click
 from helios.catalog.catalogs import CATALOGS
 from helios.cli import options, output
 from helios.cli.doctor_checks import Check, run_check
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 from helios.errors import EnvironmentProblem, HeliosError, NotFound, near_miss
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def doctor(
     ctx: click.Context,
     *,
-    target: Target | None,
+    script: ScriptName | None,
     name: str | None,
     values: dict[str, str],
     profile: str | None,
@@ -44,7 +44,7 @@ def doctor(
     """Check Java, Spark, the jars, the catalogs and the topics.
 
     It checks the catalogs of the script, or without a script those of helios.toml: their addresses, the credentials
-    that are used (their values are not shown) and their namespaces. It writes a small file to each catalog's storage,
+    that are used (the values are not shown) and the namespaces. It writes a small file to each catalog's storage,
     reads it and deletes it. For a script's Kafka sources it starts Spark, and checks the brokers, the topics with their
     offsets and the schema registry. No check takes more than 10 s.
 
@@ -53,16 +53,16 @@ def doctor(
       helios doctor
       helios doctor pipeline.py --catalog prod
     """
-    loaded = options.load(target, profile, values, offline=True) if target is not None else None
+    loaded = options.load(script, profile, values, offline=True) if script is not None else None
     catalogs = _catalogs(loaded, profile, name)
-    of_script = loaded if name is None else None
-    checks = [_check_java(), *_check_spark(lambda: _components(catalogs, of_script)), _check_memory(target, profile)]
+    checked = loaded if name is None else None
+    checks = [_check_java(), *_check_spark(lambda: _components(catalogs, checked)), _check_memory(script, profile)]
     for catalog in catalogs:
         checks += _check_catalog(catalog)
-    if loaded is not None and name is None:
+    if checked is not None:
         from helios.cli.doctor_sources import check_sources
 
-        checks += check_sources(loaded)
+        checks += check_sources(checked)
     failed = [check for check in checks if check.ok is False]
     if as_json:
         output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -84,12 +84,12 @@ def _row(check: Check) -> tuple[str, ...]:
 @options.set_option
 @options.common
 @options.json_option
-def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+def jars(script: ScriptName | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Fetch the jars that a run needs, and prepare a faster start.
 
     The jars are those that the pipelines of the script need, or without a script the catalogs of helios.toml. For the
-    faster start, Java's classes are stored in an archive of some 180 MB beside the jars. A small pipeline in a
-    temporary folder creates it, once.
+    faster start, an archive of Java's classes is stored beside the jars (some 180 MB). To create it, the first call
+    runs a small pipeline in a temporary folder.
 
     \b
     Example:
@@ -103,7 +103,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
         click.echo(line, err=True)
 
     version, _ = installed_spark()
-    loaded = options.load(target, profile, values, offline=True) if target is not None else None
+    loaded = options.load(script, profile, values, offline=True) if script is not None else None
     needed = _components(_catalogs(loaded, profile), loaded)
     paths = ensure(needed, spark_version=version, progress=say)
     class_archive.ensure(java.find_java(), version, say)
@@ -143,11 +143,11 @@ def _components(catalogs: Iterable[Catalog], loaded: Loaded | None) -> list[str]
 def _check_java() -> Check:
     from helios.environment.java import find_java
 
-    def shown(java: Java) -> str:
+    def java_text(java: Java) -> str:
         notice = f" ({java.notice})" if java.notice else ""
         return f"{java.version} at {java.path}{notice}"
 
-    return run_check("java", lambda: shown(find_java()))
+    return run_check("java", lambda: java_text(find_java()))
 
 
 def _check_spark(components: Callable[[], list[str]]) -> list[Check]:
@@ -176,12 +176,12 @@ def _check_spark(components: Callable[[], list[str]]) -> list[Check]:
     return [spark_check, Check("jars", None, "not checked: the needed jars depend on Spark's version")]
 
 
-def _check_memory(target: Target | None, profile: str | None) -> Check:
+def _check_memory(script: ScriptName | None, profile: str | None) -> Check:
     from helios.config import load
     from helios.environment.memory import driver_memory_text
 
     def describe() -> str:
-        config = load(Path(target.path), profile) if target is not None else options.load_configuration(profile)
+        config = load(Path(script.path), profile) if script is not None else options.load_configuration(profile)
         return f"{driver_memory_text(config.master, config.spark_conf)}, on {config.master}"
 
     return run_check("memory", describe)
@@ -234,7 +234,7 @@ def _namespaces_text(catalog: Catalog) -> str:
 
 
 def _check_histories(catalog: Catalog) -> list[Check]:
-    """A list with advice on the pipelines' tables with many snapshots, which is no failure; empty without advice."""
+    """A list with a check that advises on the pipelines' tables with many snapshots; empty without advice."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 
@@ -279,7 +279,7 @@ def _check_storage(catalog: Catalog, *, server_answers: bool) -> list[Check]:
     if not folders:
         return [
             *checks,
-            Check(name, None, "the server names no folder for tables: create a table, then run this again"),
+            Check(name, None, "the server names no folder for tables: create a table, and run `helios doctor` again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
     return [*checks, *_round_trip(name, *folders[0], remedy)]
@@ -290,8 +290,8 @@ def _round_trip(name: str, folder: str, io: FileIO, remedy: str) -> Iterable[Che
     content = os.urandom(64)
 
     def put() -> str:
-        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, the error of that look
-        # would name no reason.
+        # With overwrite=True, PyIceberg does not first check whether the file exists. If the rights are missing, that
+        # check fails with an error that names no reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return folder

@@ -23,22 +23,22 @@ def check_sources(loaded: Loaded) -> list[Check]:
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).doctor_checks}
-    # Each source with two lists of checks: those that need no JVM, and those that do.
-    looks = [(source, resolve_name(str(source_kind(source).doctor_checks))(source)) for source in sources.values()]
+    # Each source with two lists of probes: those that need no JVM, and those that do.
+    by_source = [(source, resolve_name(str(source_kind(source).doctor_checks))(source)) for source in sources.values()]
     checks: list[Check] = []
-    spark_looks: list[DoctorCheck] = []
+    spark_probes: list[DoctorCheck] = []
     jars: list[str] = []
-    for source, (without_spark, with_spark) in looks:
-        results = [run_check(look.name, look.what, look.where, look.remedy) for look in without_spark]
+    for source, (without_jvm, with_jvm) in by_source:
+        results = [run_check(probe.name, probe.what, probe.where, probe.remedy) for probe in without_jvm]
         checks += results
-        needed = [check for check, look in zip(results, without_spark, strict=True) if look.needed]
+        needed = [check for check, probe in zip(results, without_jvm, strict=True) if probe.needed]
         if needed and not any(check.ok for check in needed):
-            checks += [Check(look.name, None, f"not checked: {needed[0].name} does not answer") for look in with_spark]
+            checks += [Check(probe.name, None, f"not checked: {needed[0].name} does not answer") for probe in with_jvm]
         else:
-            spark_looks += with_spark
+            spark_probes += with_jvm
             jars += _jars(source)
-    if spark_looks:
-        checks += _with_spark(loaded, spark_looks, jars)
+    if spark_probes:
+        checks += _with_spark(loaded, spark_probes, jars)
     return checks
 
 
@@ -48,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
     return (*source_kind(source).jars, *source.jars)
 
 
-def _with_spark(loaded: Loaded, looks: list[DoctorCheck], jars: list[str]) -> list[Check]:
+def _with_spark(loaded: Loaded, probes: list[DoctorCheck], jars: list[str]) -> list[Check]:
     """Makes the checks that need a JVM, because they use Kafka's Java clients."""
     from helios.spark.session import session
 
@@ -56,8 +56,8 @@ def _with_spark(loaded: Loaded, looks: list[DoctorCheck], jars: list[str]) -> li
     try:
         spark = session.start(config, tuple(dict.fromkeys(("iceberg", "sqlite", *jars))))
     except HeliosError as error:
-        return [Check(look.name, False, error.what, fix=error.fix) for look in looks]
+        return [Check(probe.name, False, error.what, fix=error.fix) for probe in probes]
     try:
-        return [run_check(look.name, look.what, look.where, look.remedy) for look in looks]
+        return [run_check(probe.name, probe.what, probe.where, probe.remedy) for probe in probes]
     finally:
         spark.stop()

@@ -42,15 +42,15 @@ class Family:
         return (self.error.__doc__ or "").partition("\n")[0]
 
 
-REPAIR = "does not help: repair what the error names"
+RETRY_IS_USELESS = "does not help: repair what the error names"
 FAMILIES = (
-    Family(errors.InputError, REPAIR, ("Columns and expressions", "Targets", "Followed tables", "Topics")),
-    Family(errors.DeclarationError, REPAIR, ("Scripts and composition", "Write modes")),
-    Family(errors.ScriptError, REPAIR, ("Scripts and composition",)),
-    Family(errors.ConfigError, REPAIR, ("Names, catalogs and configuration",)),
-    Family(errors.NotFound, REPAIR, ("Names, catalogs and configuration", "Catalogs and storages")),
+    Family(errors.InputError, RETRY_IS_USELESS, ("Columns and expressions", "Targets", "Followed tables", "Topics")),
+    Family(errors.DeclarationError, RETRY_IS_USELESS, ("Scripts and composition", "Write modes")),
+    Family(errors.ScriptError, RETRY_IS_USELESS, ("Scripts and composition",)),
+    Family(errors.ConfigError, RETRY_IS_USELESS, ("Names, catalogs and configuration",)),
+    Family(errors.NotFound, RETRY_IS_USELESS, ("Names, catalogs and configuration", "Catalogs and storages")),
     Family(errors.EngineNeeded, "does not help: run the command that the error names", ("Snapshots and maintenance",)),
-    Family(errors.CheckpointError, REPAIR, ("Checkpoints",)),
+    Family(errors.CheckpointError, RETRY_IS_USELESS, ("Checkpoints",)),
     Family(errors.RunError, "does no harm: a batch that was written is not written twice", ("Services", "Topics")),
     Family(errors.EnvironmentProblem, "helps once what the error names is repaired", ("Java, Spark and jars",)),
     Family(errors.LedgerError, "does no harm, and helps where the error says so", ("The ledger and commits",)),
@@ -81,8 +81,8 @@ def _pattern(part: str) -> str:
     return r".{0,300}?".join(re.escape(words.strip()) for words in part.split("...") if words.strip())
 
 
-def page() -> str:
-    """The page of errors: docs/troubleshooting.md of a checkout, or its copy in the installed package."""
+def page_text() -> str:
+    """The text of the page of errors: docs/troubleshooting.md of a checkout, or its copy in the installed package."""
     package = Path(helios.__file__).parent
     copies = (package / "cli" / "troubleshooting.md", package.parent / "docs" / "troubleshooting.md")
     return next(copy for copy in copies if copy.exists()).read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def page() -> str:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    return tuple(_entries(page()))
+    return tuple(_entries(page_text()))
 
 
 def _entries(text: str) -> Iterator[Entry]:
@@ -152,7 +152,7 @@ def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
         return [entry for entry in entries() if entry.section in family.sections]
     text = " ".join(code_or_text.split())
     matching_entries = [entry for entry in entries() if entry.matches(text)]
-    # If no row matches the text, the text may be a few words of an error instead of a whole one.
+    # If no row matches the text, the text may be a few words of an error instead of its full text.
     matching_entries = matching_entries or [
         entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)
     ]

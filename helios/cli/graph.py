@@ -21,7 +21,7 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the graph. `kind` is source, step or sink; `pipelines` has the indexes of the node's pipelines."""
+    """A node; `kind` is source, step or sink. `pipelines` has the indexes of the pipelines that contain the node."""
 
     id: str
     kind: str
@@ -60,8 +60,8 @@ def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
     """The graph of pipelines. Equal sources and shared streams are drawn once."""
     drawing = _Drawing(context)
     for index, pipeline in enumerate(pipelines):
-        drawing.index = index
-        drawing.pipeline(pipeline)
+        drawing.pipeline_index = index
+        drawing.draw_pipeline(pipeline)
     drawing.link_tables()
     return drawing.graph
 
@@ -72,38 +72,38 @@ class _Drawing:
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
-        self.index = 0  # of the pipeline that is being drawn
+        self.pipeline_index = 0  # of the pipeline that is being drawn
         self.sources: list[tuple[Source, str]] = []  # the drawn sources, each with its node
         self.steps: dict[tuple[str, int], str] = {}  # each step's node, by the node before it and the id of the step
         self.read_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a source
         self.written_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a sink
 
-    def pipeline(self, pipeline: Pipeline) -> None:
+    def draw_pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
-        end = self.flow(pipeline.stream)
+        end = self.draw_flow(pipeline.stream)
         sink = self.add_pipeline(self.graph.add("sink", label))
         self.graph.connect(end, sink)
         if (target := pipeline.sink.iceberg) is not None:
-            self.written_tables.append((self.table(target.table, target.catalog, target.origin), sink))
+            self.written_tables.append((self.table_name(target.table, target.catalog, target.origin), sink))
 
-    def flow(self, flow: Flow) -> str:
+    def draw_flow(self, flow: Flow) -> str:
         """Draws a flow, and returns its last node."""
-        last = self.source(flow.source)
+        last = self.draw_source(flow.source)
         for step in flow.steps:
-            last = self.step(last, step)
+            last = self.draw_step(last, step)
         return last
 
-    def source(self, source: Source) -> str:
+    def draw_source(self, source: Source) -> str:
         for drawn_source, node in self.sources:
             if drawn_source is source or (drawn_source.comparable and drawn_source == source):
                 return self.add_pipeline(node)
         node = self.add_pipeline(self.graph.add("source", source.label()))
         self.sources.append((source, node))
         if source.reference is not None:
-            self.read_tables.append((self.table(*source.reference, source.origin), node))
+            self.read_tables.append((self.table_name(*source.reference, source.origin), node))
         return node
 
-    def step(self, before: str, step: Step) -> str:
+    def draw_step(self, before: str, step: Step) -> str:
         # If several pipelines have the same step object after the same node, they share a stream.
         key = (before, id(step))
         if key not in self.steps:
@@ -118,17 +118,17 @@ class _Drawing:
             node = self.steps[key] = self.graph.add("step", label)
             self.graph.connect(before, node)
             if isinstance(step, (Join, Union)):
-                self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
+                self.graph.connect(self.draw_flow(step.other), node, "right" if isinstance(step, Join) else "")
         return self.add_pipeline(self.steps[key])
 
     def add_pipeline(self, node: str) -> str:
-        """Adds the current pipeline to the pipelines that share a node."""
+        """Adds the current pipeline to the pipelines that share a node, and returns the node."""
         indexes = self.graph.nodes[int(node[1:])].pipelines
-        if self.index not in indexes:
-            indexes.append(self.index)
+        if self.pipeline_index not in indexes:
+            indexes.append(self.pipeline_index)
         return node
 
-    def table(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> str:
+    def table_name(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> str:
         try:
             return self.context.resolve(name, catalog, where).text
         except NotFound:
@@ -143,7 +143,7 @@ class _Drawing:
                     self.graph.connect(sink, source, dashed=True)
 
 
-def _short(label: str) -> str:
+def _shortened(label: str) -> str:
     lines = [" ".join(line.split()) for line in label.split("\n")]
     return "\n".join(line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 3]}..." for line in lines)
 
@@ -160,7 +160,7 @@ def mermaid(graph: Graph) -> str:
     lines = ["flowchart LR"]
     for node in graph.nodes:
         left, right = _MERMAID_SHAPES[node.kind]
-        label = "".join(_MERMAID_SIGNS.get(sign, sign) for sign in _short(node.label))
+        label = "".join(_MERMAID_SIGNS.get(sign, sign) for sign in _shortened(node.label))
         lines.append(f"    {node.id}{left}{label}{right}")
     for edge in graph.edges:
         arrow = "-.->" if edge.dashed else "-->"
@@ -173,7 +173,7 @@ def dot(graph: Graph) -> str:
     """The graph in Graphviz's language."""
     lines = ["digraph helios {", "    rankdir=LR;"]
     for node in graph.nodes:
-        lines.append(f"    {node.id} [shape={_DOT_SHAPES[node.kind]}, label={_dot_text(_short(node.label))}];")
+        lines.append(f"    {node.id} [shape={_DOT_SHAPES[node.kind]}, label={_dot_text(_shortened(node.label))}];")
     for edge in graph.edges:
         styles = [f"label={_dot_text(edge.label)}"] if edge.label else []
         styles += ["style=dashed"] if edge.dashed else []

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     """Show who committed what into TABLE, newest first.
 
-    For each commit of a pipeline it shows the batch, the spans that the batch
-    read, the rows that were added and removed, and how the pipeline's steps
-    changed since its last commit. No JVM is started.
+    For each commit of a pipeline it shows the batch, what the batch read from
+    each source, the rows that were added and removed, and how the steps have
+    changed since the pipeline's previous commit. No JVM is started.
 
     \b
     Example:
@@ -74,7 +74,7 @@ def _row(commit: Commit) -> tuple[object, ...]:
         commit.batch if commit.batch is not None else "",
         _row_count(commit, commit.added),
         _row_count(commit, commit.removed),
-        f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_spans_read(commit)),
+        f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_read_texts(commit)),
     )
 
 
@@ -83,14 +83,14 @@ def _row_count(commit: Commit, rows: int) -> str:
     return f"{'' if commit.exact else '~'}{rows:,}"
 
 
-def _spans_read(commit: Commit) -> list[str]:
-    """The span that a commit read from each source, as text."""
+def _read_texts(commit: Commit) -> list[str]:
+    """What a commit read from each source, as text."""
     texts = zip(commit.reads, commit.read_texts, strict=True)
     return [f"{entry.source}: {text}" if text else entry.source for entry, text in texts]
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """A diff of the steps to those of the pipeline's previous commit; None without one, or if the steps are equal."""
+    """A diff of the steps to those of the pipeline's previous commit; None without such a commit or a change."""
     previous = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or previous is None or previous.steps == commit.steps:
         return None

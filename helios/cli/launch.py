@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from helios.plan import Plan
 
 SPARK_SECONDS = 6.0
-"""The usual time that Spark takes to start with the class archive."""
+"""The usual time of a start of Spark that uses the class archive."""
 
 
 class Launch:
-    """Starts a Spark session in a thread of its own; with `debug`, Java's tracebacks are shown, too."""
+    """Starts a Spark session in a thread of its own; with `debug`, Java's tracebacks are shown too."""
 
     def __init__(self, loaded: Loaded, components: Sequence[str], display: Progress, *, debug: bool) -> None:
         self._loaded = loaded

@@ -30,7 +30,7 @@ DELETED_KINDS = ("data file", "delete file", "manifest", "manifest list")
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 snapshot_option = click.option(
-    "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; by default the current snapshot."
+    "--snapshot", metavar="ID", help="A snapshot id, a time, a tag or a branch; by default the current snapshot."
 )
 
 
@@ -113,7 +113,7 @@ def _print_expiry(table: str, plan: Expiry, counts: dict[str, Any], *, dry_run: 
     for reader in plan.lost:
         output.say(
             "note",
-            f"{reader.name} {reader.progress}, which is no longer in the table's history: nothing is kept for it.",
+            f"{reader.name} {reader.progress}, which is no longer in the table's history: no snapshot is kept for it.",
             "yellow",
         )
 
@@ -126,7 +126,7 @@ def _print_expiry(table: str, plan: Expiry, counts: dict[str, Any], *, dry_run: 
 def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """Set TABLE back to the snapshot TO: an id, a time, or a tag.
 
-    No snapshot is deleted: a later rollback can return to a newer one.
+    No snapshot is deleted: a later rollback can return to a newer snapshot.
 
     \b
     Example:
@@ -164,29 +164,29 @@ def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
     resume = "with `helios run --new-checkpoint`. A pipeline that has read this table past the snapshot stops too."
     if pipeline.endswith(BACKFILL):
         return (
-            f"{pipeline.removesuffix(BACKFILL)} was backfilled after this snapshot: its rows are again as they were "
-            f"before. {undo}start `helios backfill` again."
+            f"{pipeline.removesuffix(BACKFILL)} was backfilled after this snapshot: the rows are as they were before "
+            f"the backfill. {undo}start `helios backfill` again."
         )
     replayed = pipeline.removesuffix(REPLAY)
     if replayed == pipeline:
         return (
-            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {undo}"
+            f"{pipeline} has written batches that main no longer holds: its next batch stops with an error. {undo}"
             f"continue without those rows {resume} Rows that these batches quarantined then stay in the quarantine, "
             f"under the name '{pipeline} (rolled back)', and are not replayed."
         )
     if is_quarantine(table):
         return (
             f"{replayed} has replayed rows that this quarantine holds again: its next batch and its next replay stop "
-            f"and say so. {undo}give .quarantine() a table of another name."
+            f"with an error. {undo}give .quarantine() a table of another name."
         )
     return (
-        f"{replayed} has replayed rows that main no longer holds: its next batch and its next replay stop and say so. "
-        f"{undo}continue without them {resume}"
+        f"{replayed} has replayed rows that main no longer holds: its next batch and its next replay stop with an "
+        f"error. {undo}continue without them {resume}"
     )
 
 
 def _ref_command(kind: str, help_text: str, *own_options: Callable[[Any], Any]) -> click.Command:
-    """Builds the command `tag` or `branch`. They differ in their texts, and in the options of their own."""
+    """Builds the command `tag` or `branch`. The two differ in their texts and in `own_options`."""
 
     @click.command(kind, help=help_text)
     @table_argument
@@ -208,9 +208,9 @@ def _ref_command(kind: str, help_text: str, *own_options: Callable[[Any], Any]) 
         from helios.table import refs
 
         if publish and (snapshot is not None or ref is None or delete):
-            raise click.UsageError("--publish takes a NAME, no --snapshot and no --delete.")
+            raise click.UsageError("--publish needs a NAME, and excludes --snapshot and --delete.")
         if delete and (snapshot is not None or ref is None):
-            raise click.UsageError("--delete takes a NAME, and no --snapshot.")
+            raise click.UsageError("--delete needs a NAME, and excludes --snapshot.")
         config, table_name, table = open_table(name, profile)
         if ref is None:
             _list_refs(kind, table, as_json)
@@ -264,7 +264,7 @@ def _list_refs(kind: str, table: Table, as_json: bool) -> None:
 
 @click.command()
 @table_argument
-@click.option("--target-size", metavar="SIZE", help="The size of a file, such as 128MB; by default the table's own.")
+@click.option("--target-size", metavar="SIZE", help="The target size of files, such as 128MB; by default the table's.")
 @click.option("--branch", metavar="NAME", help="Compact a branch instead of main.")
 @options.common
 @options.json_option
@@ -299,7 +299,7 @@ def compact(
         )
         click.echo(
             f"{result.table}: {counted(result.rewritten, 'file')} ({show_bytes(result.read)}) became {result.added}"
-            f"{more}. It has {counted(result.files, 'file')}, {show_bytes(result.bytes)}; "
+            f"{more}. The table has {counted(result.files, 'file')}, {show_bytes(result.bytes)}; "
             f"the target file size is {show_bytes(result.target)}."
         )
     elif result.gave_up is None:
@@ -314,15 +314,15 @@ def compact(
 @click.command()
 @table_argument
 @click.option(
-    "--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="The least age of a file, 1d or more."
+    "--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="The minimum age of a file, at least 1d."
 )
 @dry_run_option
 @options.common
 @options.json_option
 def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_json: bool) -> None:
-    """Delete files in the folder of TABLE that no snapshot uses.
+    """Delete the files in TABLE's folder that no snapshot uses.
 
-    Failed commits leave such files in the table's folder.
+    Failed commits leave these files there.
 
     \b
     Example:
@@ -348,7 +348,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
 
 
 def parse_point(text: str) -> Point:
-    """Parses a point in a table's history: digits alone are a snapshot id, and other texts a time or a name."""
+    """Parses a point in a table's history: digits are a snapshot id, any other text is a time, a tag or a branch."""
     return int(text) if text.isdigit() else text
 
 

@@ -24,21 +24,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Target:
+class ScriptName:
     """A parsed `SCRIPT[:name]`.
 
     Examples:
-        >>> Target.parse("missing.py:orders")
-        Target(path='missing.py', name='orders')
-        >>> Target.parse("C:missing")
-        Target(path='C:missing', name=None)
+        >>> ScriptName.parse("missing.py:orders")
+        ScriptName(path='missing.py', name='orders')
+        >>> ScriptName.parse("C:missing")
+        ScriptName(path='C:missing', name=None)
     """
 
     path: str
     name: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: str) -> ScriptName:
         """Splits the text at the colon after an existing file. Other colons belong to the path or to the name."""
         if Path(text).is_file():
             return cls(text)
@@ -51,14 +51,14 @@ class Target:
         return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))
 
 
-def command_line(command: str, target: Target, **options: str | bool | int | Mapping[str, str] | None) -> str:
+def command_line(command: str, script: ScriptName, **options: str | bool | int | Mapping[str, str] | None) -> str:
     """The text of a command with its options, for messages. Options that are None or False are left out.
 
     Examples:
-        >>> print(command_line("backfill", Target("p.py", "orders"), where="id = 'a'", by=None, rows_stay=True))
+        >>> print(command_line("backfill", ScriptName("p.py", "orders"), where="id = 'a'", by=None, rows_stay=True))
         helios backfill p.py:orders --where "id = 'a'" --rows-stay
     """
-    words = ["helios", command, f"{target.path}:{target.name}" if target.name is not None else target.path]
+    words = ["helios", command, f"{script.path}:{script.name}" if script.name is not None else script.path]
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
@@ -85,7 +85,7 @@ class Loaded:
     context: Context
 
 
-def load(target: Target, profile: str | None, values: dict[str, str], *, offline: bool = False) -> Loaded:
+def load(script: ScriptName, profile: str | None, values: dict[str, str], *, offline: bool = False) -> Loaded:
     """Loads a script and chooses its pipelines.
 
     Raises:
@@ -94,10 +94,10 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
     from helios.engine import context_for
     from helios.script import load_script
 
-    script = load_script(target.path, values)
-    pipelines = script.choose(target.name)
-    context = context_for(target.path, dict(script.catalogs), profile)
-    return Loaded(script, pipelines, replace(context, offline=offline))
+    loaded = load_script(script.path, values)
+    pipelines = loaded.choose(script.name)
+    context = context_for(script.path, dict(loaded.catalogs), profile)
+    return Loaded(loaded, pipelines, replace(context, offline=offline))
 
 
 def single_plan(loaded: Loaded, command: str) -> Plan:
@@ -148,17 +148,17 @@ def load_configuration(profile: str | None) -> Config:
     return load_config(Path.cwd(), profile)
 
 
-class _TargetType(click.ParamType[Target]):
+class _ScriptNameType(click.ParamType[ScriptName]):
     name = "SCRIPT[:name]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        return value if isinstance(value, Target) else Target.parse(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScriptName:
+        return value if isinstance(value, ScriptName) else ScriptName.parse(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
 
 
-def _values(ctx: click.Context, param: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
+def _as_values(ctx: click.Context, param: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -175,12 +175,12 @@ def _store_setting(ctx: click.Context, param: click.Parameter, value: bool) -> b
     return value
 
 
-TARGET_TYPE = _TargetType()
-script_argument = click.argument("target", type=TARGET_TYPE, metavar="SCRIPT[:name]")
-optional_script_argument = click.argument("target", type=TARGET_TYPE, metavar="[SCRIPT[:name]]", required=False)
+SCRIPT_NAME = _ScriptNameType()
+script_argument = click.argument("script", type=SCRIPT_NAME, metavar="SCRIPT[:name]")
+optional_script_argument = click.argument("script", type=SCRIPT_NAME, metavar="[SCRIPT[:name]]", required=False)
 profile_option = click.option("--profile", metavar="NAME", help="Profile of helios.toml; by default $HELIOS_PROFILE.")
 set_option = click.option(
-    "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_values, help="A value for helios.param(NAME)."
+    "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_as_values, help="A value for helios.param(NAME)."
 )
 offline_option = click.option("--offline", is_flag=True, help="Do not read catalogs.")
 json_option = click.option(

@@ -151,7 +151,7 @@ def _script_line(where: Origin | None) -> str | None:
 
 
 def print_wrapped(text: str) -> None:
-    """Prints lines that begin with a label. On a terminal, a long line is wrapped and indented to the text."""
+    """Prints lines that begin with a label. On a terminal, a long line is wrapped below its text."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         text = "\n".join(wrapped(line, width) for line in text.splitlines())
@@ -173,7 +173,7 @@ def wrapped(line: str, width: int) -> str:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Prints a table: with lines on a terminal, in plain aligned columns into a pipe or file.
+    """Prints a table: on a terminal with ruled lines, otherwise as plain aligned columns.
 
     Args:
         numbers: The names of the columns that are aligned right.

@@ -31,7 +31,7 @@ class Progress(Protocol):
         """Shows what the start of the run waits for; `seconds` is the usual time of the wait, None if it is unknown."""
 
     def hide(self) -> None:
-        """Restores the terminal, for a run that does not begin."""
+        """Restores the terminal if the run does not begin."""
 
     def emit(self, event: Event) -> None:
         """Shows an event of a pipeline."""
@@ -68,7 +68,7 @@ def longest(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def lost_rows_text(event: Event) -> str:
+def unwritten_rows_text(event: Event) -> str:
     """A text that counts the rejected and dropped rows of a batch; it is empty if there are none."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
@@ -102,7 +102,7 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle and not lost_rows_text(event):
+        if event.kind == "idle" and event.pipeline in self._idle and not unwritten_rows_text(event):
             return  # otherwise a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
@@ -114,13 +114,13 @@ class Lines:
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             message = f"; {event.message}" if event.message else ""
-            message += lost_rows_text(event)
+            message += unwritten_rows_text(event)
             return f"batch {event.batch}: {written}, {event.seconds:.1f} s{message}"
         if event.kind == "skipped":
-            message = (f": {event.message}" if event.message else "") + lost_rows_text(event)
+            message = (f": {event.message}" if event.message else "") + unwritten_rows_text(event)
             return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows{lost_rows_text(event)}"
+            return f"batch {event.batch}: no rows{unwritten_rows_text(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
         if event.kind in MESSAGE_EVENTS:

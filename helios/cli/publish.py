@@ -1,4 +1,4 @@
-"""`helios branch TABLE NAME --publish`: moves main to the head of a branch, with the records of its pipelines."""
+"""`helios branch TABLE NAME --publish`: moves main to the head of a branch, and sets the pipelines' records."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def _print(table: str, publication: Publication) -> None:
     if not publication.changes:
         click.echo(f"{table}: main has all commits of {publication.branch} already.")
     elif not publication.moves:
-        click.echo(
-            f"{table}: main has all commits of {publication.branch} already, and now the records of its pipelines too."
-        )
+        click.echo(f"{table}: main has all commits of {publication.branch} already, and now the branch's records too.")
     else:
         before = f"was at {publication.former}" if publication.former is not None else "was empty"
         commits = counted(publication.commits, "commit")

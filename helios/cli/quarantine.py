@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output, progress
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 from helios.cli.session import spark_session
 from helios.cli.tables import open_table, table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
@@ -65,14 +65,14 @@ def quarantine() -> None:
 @click.option(
     "--pipeline",
     metavar="NAME",
-    help="The pipeline that wrote batch N; needed if several pipelines have a batch N that waits.",
+    help="The pipeline that wrote batch N; needed if a batch N of several pipelines has failed its audit.",
 )
 @options.common
 @options.json_option
 def show(
     name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Show the rejected rows of TABLE, or set a batch of it aside.
+    """Show the rejected rows of TABLE, or set aside a batch of TABLE.
 
     TABLE is a quarantine. With --batch it is the target of a pipeline, and N is a batch that failed its audit. The
     batch stays readable under a tag. Its rejected rows leave the quarantine, and the pipeline continues with the next
@@ -158,7 +158,7 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
 
 
 def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch) -> int:
-    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns how many."""
+    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns their number."""
     from helios.table.quarantine import clear_discarded
 
     removed = 0
@@ -229,7 +229,7 @@ def clear(
     if as_json:
         output.print_json({"table": table.name, "rows": deleted})
     else:
-        click.echo(f"{table.name}: {f'{rows} deleted' if deleted else 'has no such rows'}.")
+        click.echo(f"{table.name}: {f'{rows} deleted' if deleted else 'no row matches'}.")
 
 
 @quarantine.command()
@@ -242,7 +242,7 @@ def clear(
 def replay(
     ctx: click.Context,
     *,
-    target: Target,
+    script: ScriptName,
     step: str | None,
     values: dict[str, str],
     profile: str | None,
@@ -261,10 +261,10 @@ def replay(
     from helios.engine import runnable
     from helios.plan import compile_pipelines, components_ahead
 
-    loaded = options.load(target, profile, values)
+    loaded = options.load(script, profile, values)
     if not any(pipeline.sink.quarantine_table for pipeline in loaded.pipelines):
         raise InputError(
-            f"no pipeline of {target.path} has a quarantine.", fix='add .quarantine("ns.rejected") to a sink.'
+            f"no pipeline of {script.path} has a quarantine.", fix='add .quarantine("ns.rejected") to a sink.'
         )
     debug = options.settings().debug
     launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
@@ -319,15 +319,15 @@ def _summary(result: Replayed) -> str:
 
 
 def _not_replayed(result: Replayed) -> str:
-    """A text about the rows that the replay left out, and how to treat them."""
+    """A text about the rows that the replay left out, and what to do about them."""
     parts = []
     if result.waiting:
         rows = counted(result.waiting, "row")
-        parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, which repeats the batch")
+        parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, so that it repeats the batch")
     if result.of_sources:
         rows = counted(result.of_sources, "row")
         parts.append(
-            f"; {rows} that its source rejected stay: repair them at their origin, and delete them here with "
+            f"; {rows} that a source rejected stay: repair them at their origin, and delete them here with "
             "`helios quarantine clear`"
         )
     return "".join(parts)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output, progress
-from helios.cli.options import Loaded, Target
+from helios.cli.options import Loaded, ScriptName
 from helios.errors import InputError, near_miss
 from helios.model.values import counted
 
@@ -50,7 +50,7 @@ LAST = 10
 @options.common
 @options.json_option
 def rehearse(
-    target: Target,
+    script: ScriptName,
     *,
     last: int | None,
     since: str | None,
@@ -74,14 +74,14 @@ def rehearse(
         raise click.UsageError("--last selects a number of commits, --since a time: pass one.")
     from helios.plan.past import committed_history
 
-    loaded = options.load(target, profile, values)
+    loaded = options.load(script, profile, values)
     plan = _plan(loaded)
     history = committed_history(plan)
     commits = _chosen_commits(history, last, since)
     key_columns = [name.strip() for name in (keys or "").split(",") if name.strip()]
     _check_keys(plan, key_columns)
     given_options = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
-    restart_command = options.command_line("rehearse", target, **given_options)
+    restart_command = options.command_line("rehearse", script, **given_options)
     result = _run_rehearsal(loaded, plan, history, commits, restart_command, rows=rows, keys=key_columns)
     if as_json:
         output.print_json(result.as_json())

@@ -19,8 +19,8 @@ from helios.errors import DeclarationError, InputError
 def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     """Rename the table OLD to NEW, and the records of its pipelines.
 
-    For pipelines that have the table's name, the records, the default checkpoints and the rejected rows are renamed
-    too. Other pipelines, and pipelines that read the table, know it by its UUID. If a part fails, the other parts are
+    A pipeline without .named() is known by the table's name: its records, its default checkpoint and its rejected rows
+    are renamed too. Named pipelines and readers of the table find it by its UUID. If one change fails, the others are
     undone. Change the scripts by hand before the next run.
 
     \b
@@ -55,9 +55,9 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         return
     click.echo(f"{result.table} is {result.to} now.")
     for location in result.checkpoints:
-        click.echo(f"its pipeline's checkpoint is {location}.")
+        click.echo(f"the pipeline's checkpoint is now {location}.")
     for name in result.quarantines:
-        click.echo(f"rejected rows in {name} have the new name.")
+        click.echo(f"the rejected rows in {name} have the pipeline's new name.")
     click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")
 
 

@@ -16,7 +16,7 @@ import click
 
 from helios.cli import options, output, progress, ui_page
 from helios.cli.launch import Launch
-from helios.cli.options import Loaded, Target
+from helios.cli.options import Loaded, ScriptName
 from helios.errors import CheckFailed, HeliosError, InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Serve /metrics and /healthz on this port while the run lasts; 0 takes a free one.",
+    help="Serve /metrics and /healthz on this port while the run lasts; 0 takes a free port.",
 )
 @click.option(
     "--metrics-host",
@@ -76,7 +76,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 def run(
     ctx: click.Context,
     *,
-    target: Target,
+    script: ScriptName,
     once: bool,
     values: dict[str, str],
     master: str | None,
@@ -105,7 +105,7 @@ def run(
     """
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps the target's rows, --full-refresh deletes them: pass one.")
-    loaded = _on_master(options.load(target, profile, values), master)
+    loaded = _on_master(options.load(script, profile, values), master)
     # The servers start before Spark, so that a port in use is reported at once. Runs are added to `observed` later:
     # until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
@@ -114,8 +114,8 @@ def run(
     display = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
     # All names that the script declares: a pipeline whose name is still declared was not renamed.
-    siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
-    run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
+    names = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
+    run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(names)}
     confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
     status, exit_status = _run_pipelines(
         loaded, display, run_options, observed, endpoint, page=page, confirmations=confirmations
@@ -330,14 +330,14 @@ class Signals:
     Args:
         display: The progress, which shows a note after the first signal.
         unit: The unit of work that the run finishes after the first signal, such as "batch".
-        ended: The message after the second signal.
+        end_message: The message after the second signal.
     """
 
-    def __init__(self, display: progress.Progress, unit: str = "batch", ended: str = "") -> None:
-        self.stop: Callable[[], None] | None = None
-        self._unit, self._ended = unit, ended
+    def __init__(self, display: progress.Progress, unit: str = "batch", end_message: str = "") -> None:
+        self.stop: Callable[[], None] | None = None  # asks the run to stop; None before the run begins
+        self._unit, self._end_message = unit, end_message
         self._display = display
-        self._asked = False
+        self._stopping = False
         self.install()
 
     def install(self) -> None:
@@ -345,7 +345,7 @@ class Signals:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.stop is None or self._asked:
+        if self.stop is None or self._stopping:
             with suppress(OSError):
                 # os.write does not use Python's buffers: the signal may have interrupted a write to them.
                 os.write(sys.stderr.fileno(), self._final_message().encode())
@@ -353,14 +353,14 @@ class Signals:
                 end_jvm()
             # A JVM that has started ends by itself, since the end of this process closes the pipe to it.
             os._exit(128 + number)
-        self._asked = True
+        self._stopping = True
         self._display.note(f"stopping after the running {self._unit} (again to stop at once)")
         self.stop()
 
     def _final_message(self) -> str:
         on_terminal = sys.stdout.isatty() or sys.stderr.isatty()
-        unstarted = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
-        return f"{SHOW_CURSOR if on_terminal else ''}{unstarted if self.stop is None else self._ended}"
+        too_early = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
+        return f"{SHOW_CURSOR if on_terminal else ''}{too_early if self.stop is None else self._end_message}"
 
 
 def end_jvm() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 from helios.errors import HeliosError
 from helios.model.values import counted
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def status(
     ctx: click.Context,
     *,
-    target: Target | None,
+    script: ScriptName | None,
     values: dict[str, str],
     show_finished: bool,
     profile: str | None,
@@ -57,8 +57,8 @@ def status(
       helios status pipeline.py --json
     """
     hidden = 0
-    if target is not None:
-        statuses, failed = _statuses_of_script(target, profile, values)
+    if script is not None:
+        statuses, failed = _statuses_of_script(script, profile, values)
     else:
         statuses, hidden, failed = _statuses_of_catalogs(profile, show_finished or as_json)
     if as_json:
@@ -77,12 +77,12 @@ def status(
 
 
 def _statuses_of_script(
-    target: Target, profile: str | None, values: dict[str, str]
+    script: ScriptName, profile: str | None, values: dict[str, str]
 ) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
 
-    loaded = options.load(target, profile, values)
+    loaded = options.load(script, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
     failed = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
     view = view_of(plans, loaded.context)
@@ -146,8 +146,8 @@ def target_tables(plan: Plan) -> Iterator[Table]:
     namespace = within.rpartition(".")[0]
     prefix = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
-        yielded = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
-        names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != yielded]
+        quarantine_name = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
+        names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != quarantine_name]
         yield from (catalog.load(name) for name in names)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helios.cli import options, output, status, ui_page
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 
 if TYPE_CHECKING:
     from helios.table.snapshots import Table
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @options.common
 @options.json_option
-def ui(target: Target | None, address: str, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+def ui(script: ScriptName | None, address: str, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Serve the live page of running or stopped pipelines.
 
     It shows the pipelines of SCRIPT, or all that have written into the declared catalogs. Their state is read from the
@@ -40,8 +40,8 @@ def ui(target: Target | None, address: str, values: dict[str, str], profile: str
 
     parsed_address = parse_address(address)
     lake = (
-        _watch_script(target, profile, values, parsed_address.token)
-        if target
+        _watch_script(script, profile, values, parsed_address.token)
+        if script
         else _watch_catalogs(profile, parsed_address.token)
     )
     ended = threading.Event()
@@ -60,14 +60,14 @@ def ui(target: Target | None, address: str, values: dict[str, str], profile: str
     click.echo("stopped", err=as_json)
 
 
-def _watch_script(target: Target, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
+def _watch_script(script: ScriptName, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
     """The data of the live page for a script's pipelines. Pipelines with problems are reported and left out."""
     from helios.catalog.operations import forget_all
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
     from helios.ui.watch import WatchedLake
 
-    loaded = options.load(target, profile, values)
+    loaded = options.load(script, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
     for problem in problems:
         if not isinstance(problem, NOT_FATAL):
@@ -84,7 +84,7 @@ def _watch_script(target: Target, profile: str | None, values: dict[str, str], t
         read_tables,
         view,
         token=token,
-        title=target.path,
+        title=script.path,
         graph=ui_page.graph_json(ui_page.named_pipelines(plans), loaded.context),
         declared=ui_page.declared_maintenance(plans),
         names={plan.pipeline: plan.write.table.text for plan in plans},

@@ -44,14 +44,14 @@ option = click.option(
 class Page:
     """The live page of a run."""
 
-    def __init__(self, facts: LiveRun, server: Server, loaded: Loaded) -> None:
-        self._facts, self._server, self._loaded = facts, server, loaded
+    def __init__(self, live_run: LiveRun, server: Server, loaded: Loaded) -> None:
+        self._live_run, self._server, self._loaded = live_run, server, loaded
 
     def tee(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
         """A function that passes each event to the page and to `emit`."""
 
         def emit_to_both(event: Event) -> None:
-            self._facts.emit(event)
+            self._live_run.emit(event)
             emit(event)
 
         return emit_to_both
@@ -81,7 +81,7 @@ class Page:
         graph_values = graph_json(
             [*named_pipelines(plans), *((result.name, result.pipeline) for result in refused)], context
         )
-        self._facts.opened(
+        self._live_run.opened(
             graph_values,
             lake,
             stop_on_request,
@@ -92,7 +92,7 @@ class Page:
 
     def close(self) -> None:
         """Shows that the run has ended, and stops the server."""
-        self._facts.ended()
+        self._live_run.ended()
         self._server.stop()
 
 
@@ -103,11 +103,11 @@ def serve_run(ctx: click.Context, address: str | None, runs: Collection[Pipeline
     parsed_address = _parse_address(address)
     from helios.ui.live import LiveRun
 
-    facts = LiveRun(runs, token=parsed_address.token, title=str(loaded.script.path))
+    live_run = LiveRun(runs, token=parsed_address.token, title=str(loaded.script.path))
     try:
-        page = Page(facts, start_server(facts, parsed_address), loaded)
+        page = Page(live_run, start_server(live_run, parsed_address), loaded)
     except BaseException:
-        facts.ended()
+        live_run.ended()
         raise
     ctx.call_on_close(page.close)
     return page

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from helios.cli import options, output
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 
 
 @click.command()
@@ -18,7 +18,7 @@ from helios.cli.options import Target
 @options.set_option
 @options.common
 @options.json_option
-def webhook(target: Target, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+def webhook(script: ScriptName, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Receive the deliveries of a script's webhooks, without Spark.
 
     Deliveries are kept in files, called segments, until `helios run` has committed them. A run at the same time does
@@ -33,11 +33,11 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     from helios.sources.kinds import source_kind
     from helios.sources.webhook.receiving import RECEIVING, receiving
 
-    loaded = options.load(target, profile, values, offline=True)
+    loaded = options.load(script, profile, values, offline=True)
     declared: Iterator[Any] = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {source.folder: source for source in declared if source_kind(source).companion == RECEIVING}
     if not sources:
-        raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
+        raise InputError(f"{script.path} has no Webhook.source.", fix="name a script that has one.")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

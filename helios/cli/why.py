@@ -35,7 +35,7 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
 
     For each row (at most 20) it shows the commit that wrote the row, with
     batch, pipeline and steps; the rows that the batch read, if the source
-    still has them; earlier versions and rejected rows of the key; and the
+    still has them; earlier versions and rejected rows of the same key; and the
     compactions that moved the row. Expired commits are reported. No JVM is
     started.
 
@@ -47,14 +47,14 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
       helios why shop.orders "id = 42"
       helios why shop.orders "customer = 'ann' AND day >= '2026-01-05'" --json
     """
-    from helios.lineage.why import why as explained
+    from helios.lineage.why import why as trace_rows
 
     config, _, table = open_table(name, profile)
-    answer = explained(table, condition, view_of(config))
+    answer = trace_rows(table, condition, view_of(config))
     if as_json:
         output.print_json(_as_json(answer))
     else:
-        for line in _lines(answer):
+        for line in _answer_lines(answer):
             click.echo(line)
 
 
@@ -80,7 +80,7 @@ def view_of(config: Config) -> View:
 # as text
 
 
-def _lines(answer: Why) -> Iterator[str]:
+def _answer_lines(answer: Why) -> Iterator[str]:
     count, shown_count = answer.matches, len(answer.rows)
     if count:
         more = f"; the first {shown_count} are shown" if count > shown_count else ""
@@ -88,17 +88,17 @@ def _lines(answer: Why) -> Iterator[str]:
     else:
         yield f"{answer.table}: no row matches {answer.condition}."
     if answer.key:
-        yield f"Versions of a row are known by {', '.join(answer.key)}: {answer.key_from}."
+        yield f"Versions of a row are matched by {', '.join(answer.key)}: {answer.key_from}."
     for row in answer.rows:
         yield ""
-        yield from _explained(answer, row)
+        yield from _row_lines(answer, row)
     for version in answer.gone:
         yield ""
-        yield _text(version.row.values)
-        yield from _version(answer, version)
+        yield _json_text(version.row.values)
+        yield from _version_lines(answer, version)
     if answer.rejected:
         yield ""
-    yield from _labelled("quarantine", [_rejected(row) for row in answer.rejected])
+    yield from _labelled("quarantine", [_rejected_text(row) for row in answer.rejected])
     if not count and not answer.gone and not answer.rejected and answer.since is not None:
         yield "No earlier row matches either, as far as the history goes."
     if answer.since is not None and answer.before != "nothing":
@@ -107,37 +107,37 @@ def _lines(answer: Why) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _explained(answer: Why, row: Explained) -> Iterator[str]:
+def _row_lines(answer: Why, row: Explained) -> Iterator[str]:
     version = row.version
-    yield _text(version.row.values)
-    yield from _version(answer, version)
-    reads = [line for read in row.reads for line in _read(read)]
+    yield _json_text(version.row.values)
+    yield from _version_lines(answer, version)
+    reads = [line for read in row.reads for line in _read_lines(read)]
     yield from _labelled("read", reads)
-    replayed = [line for rejected in row.replayed for line in (_rejected(rejected), *_read_by(rejected))]
+    replayed = [line for rejected in row.replayed for line in (_rejected_text(rejected), *_source_lines(rejected))]
     yield from _labelled("replayed", replayed)
-    yield from _labelled("versions", [line for earlier in row.earlier for line in _earlier(answer, earlier)])
-    yield from _labelled("quarantine", [_rejected(rejected) for rejected in row.rejected])
+    yield from _labelled("versions", [line for earlier in row.earlier for line in _earlier_lines(answer, earlier)])
+    yield from _labelled("quarantine", [_rejected_text(rejected) for rejected in row.rejected])
 
 
-def _version(answer: Why, version: Version) -> Iterator[str]:
-    yield from _labelled("written by", _origin(answer, version.origin))
+def _version_lines(answer: Why, version: Version) -> Iterator[str]:
+    yield from _labelled("written by", _origin_lines(answer, version.origin))
     commits = [answer.commits[id] for id in version.origin.snapshots if id in answer.commits]
     if len(commits) == 1 and commits[0].plan is not None:
         yield from _labelled("steps", list(commits[0].plan.plan["steps"]) or ["none"])
     doubt = "; it may have written the same values again"
-    moved = [f"{_commit(answer, id)}{doubt if id in version.maybe_rewritten else ''}" for id in version.moved]
+    moved = [f"{_commit_text(answer, id)}{doubt if id in version.maybe_rewritten else ''}" for id in version.moved]
     yield from _labelled("moved by", moved)
-    yield from _labelled("removed by", [_commit(answer, version.removed)] if version.removed is not None else [])
+    yield from _labelled("removed by", [_commit_text(answer, version.removed)] if version.removed is not None else [])
 
 
-def _origin(answer: Why, origin: Origin) -> list[str]:
+def _origin_lines(answer: Why, origin: Origin) -> list[str]:
     if origin.unknown is not None:
         return [f"not known: {origin.unknown}"]
-    title = ["one of these, whose equal rows were moved together:"] if len(origin.snapshots) > 1 else []
-    return [*title, *(_commit(answer, id) for id in origin.snapshots)]
+    title = ["one of these commits, whose equal rows were moved together:"] if len(origin.snapshots) > 1 else []
+    return [*title, *(_commit_text(answer, id) for id in origin.snapshots)]
 
 
-def _commit(answer: Why, id: int) -> str:
+def _commit_text(answer: Why, id: int) -> str:
     commit = answer.commits.get(id)
     if commit is None:
         return f"snapshot {id}"
@@ -149,39 +149,39 @@ def _commit(answer: Why, id: int) -> str:
     return f"snapshot {id}, {_time(commit.committed)}, {commit.operation}, by {writer}{steps}{version}{expired}"
 
 
-def _read(read: Read) -> Iterator[str]:
+def _read_lines(read: Read) -> Iterator[str]:
     yield f"{read.source}: {read.text}" if read.text else read.source
     again = read.again
     if again is None:
         return
     if again.count:
         more = f" (the first {len(again.rows)} of {again.count:,})" if again.count > len(again.rows) else ""
-        yield f"  its rows of the same {', '.join(again.by)}{more}:"
+        yield f"  rows of this source with the same {', '.join(again.by)}{more}:"
         places = again.places or ("",) * len(again.rows)
-        yield from (f"    {place}{_text(row)}" for place, row in zip(places, again.rows, strict=True))
+        yield from (f"    {place}{_json_text(row)}" for place, row in zip(places, again.rows, strict=True))
     elif again.note is None:
-        yield f"  it has no row of the same {', '.join(again.by)}"
+        yield f"  this source has no row with the same {', '.join(again.by)}"
     if again.note is not None:
         yield f"  {again.note}"
 
 
-def _earlier(answer: Why, version: Version) -> Iterator[str]:
-    yield _text(version.row.values)
-    yield from (f"  written by {line}" for line in _origin(answer, version.origin))
+def _earlier_lines(answer: Why, version: Version) -> Iterator[str]:
+    yield _json_text(version.row.values)
+    yield from (f"  written by {line}" for line in _origin_lines(answer, version.origin))
     if version.removed is not None:
-        yield f"  removed by {_commit(answer, version.removed)}"
+        yield f"  removed by {_commit_text(answer, version.removed)}"
     else:
         yield "  still there"
 
 
-def _rejected(row: Rejected) -> str:
+def _rejected_text(row: Rejected) -> str:
     batch = f"batch {row.batch}" if row.batch is not None else "a replay"
     step = f", {row.step}" if row.step else ""
-    return f"{row.table}: {_time(row.at)}, {row.pipeline}, {batch}{step}, {row.reason}: {_text(row.payload)}"
+    return f"{row.table}: {_time(row.at)}, {row.pipeline}, {batch}{step}, {row.reason}: {_json_text(row.payload)}"
 
 
-def _read_by(row: Rejected) -> Iterator[str]:
-    """The sources, with their positions, of the batch that rejected a row."""
+def _source_lines(row: Rejected) -> Iterator[str]:
+    """Lines with the sources of the batch that rejected a row, and what the batch read from each."""
     from helios.table.positions import recorded
 
     for entry in recorded(row.position):
@@ -195,7 +195,7 @@ def _labelled(label: str, lines: list[str]) -> Iterator[str]:
         yield f"  {label if index == 0 else '':<11} {line}"
 
 
-def _text(values: Mapping[str, Any]) -> str:
+def _json_text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, default=str, ensure_ascii=False)
 
 

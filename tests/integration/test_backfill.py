@@ -238,6 +238,6 @@ def test_a_stopped_backfill_goes_on(tmp_path: Path) -> None:
     with lake.backfill() as running:
         told, _ = running.communicate()
     assert running.returncode == 0, told
-    assert " more before it was stopped; " in told
+    assert " more before the stop; " in told
     until = str(FIRST + timedelta(days=6))
     assert lake.values() == {i: i * (3 if day < until else 2) for i, day in lake.rows.items()}

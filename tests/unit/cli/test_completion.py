@@ -31,7 +31,7 @@ def test_a_second_call_writes_no_second_line(cli: Run, home: Path) -> None:
     first = cli("--install-completion")
     assert first.exit_code == 0
     assert first.stdout.splitlines()[1:] == [
-        f"wrote {home}/.bashrc", "Start a new shell, write `helios `, and press Tab."
+        f"wrote {home}/.bashrc", "Start a new shell, type `helios `, and press Tab."
     ]  # fmt: skip
     settings = (home / ".bashrc").read_text()
     assert settings.startswith("alias ll=ls\n\n# completion of helios\nsource '")
@@ -50,7 +50,7 @@ def test_another_shell_is_refused(cli: Run, home: Path, monkeypatch: pytest.Monk
     refused = cli("--install-completion")
     assert refused.exit_code == 2
     assert "$SHELL is '/bin/dash', for which there is no completion." in refused.stderr
-    assert "Fix: name a shell: helios --install-completion bash|zsh|fish." in refused.stderr
+    assert "Fix: name one of bash, zsh, fish, such as: helios --install-completion bash." in refused.stderr
     assert list(home.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from helios.cli.options import Target
+from helios.cli.options import ScriptName
 
 pytestmark = pytest.mark.promise("commands", "words")
 
@@ -172,11 +172,11 @@ def test_targets_are_split_only_after_a_file(folder: Path) -> None:
     (folder / "C:").mkdir()
     for name in ("a.py", "b:c", "C:/a.py"):
         (folder / name).write_text("")
-    assert Target.parse("a.py") == Target("a.py")
-    assert Target.parse("a.py:x") == Target("a.py", "x")
-    assert Target.parse("a.py:routes[eu:de]") == Target("a.py", "routes[eu:de]")
-    assert Target.parse("b:c") == Target("b:c")
-    assert Target.parse("b:c:x") == Target("b:c", "x")
-    assert Target.parse("C:/a.py") == Target("C:/a.py")
-    assert Target.parse("C:/a.py:x") == Target("C:/a.py", "x")
-    assert Target.parse("C:/none.py:x") == Target("C:/none.py", "x")
+    assert ScriptName.parse("a.py") == ScriptName("a.py")
+    assert ScriptName.parse("a.py:x") == ScriptName("a.py", "x")
+    assert ScriptName.parse("a.py:routes[eu:de]") == ScriptName("a.py", "routes[eu:de]")
+    assert ScriptName.parse("b:c") == ScriptName("b:c")
+    assert ScriptName.parse("b:c:x") == ScriptName("b:c", "x")
+    assert ScriptName.parse("C:/a.py") == ScriptName("C:/a.py")
+    assert ScriptName.parse("C:/a.py:x") == ScriptName("C:/a.py", "x")
+    assert ScriptName.parse("C:/none.py:x") == ScriptName("C:/none.py", "x")

@@ -78,7 +78,7 @@ def test_every_command_has_a_section_and_a_row() -> None:
 
 
 def test_every_option_of_every_command_is_there_and_no_other() -> None:
-    takes_script = {name for name, c in COMMANDS.items() if any(p.name == "target" for p in c.params)}
+    takes_script = {name for name, c in COMMANDS.items() if any(p.name == "script" for p in c.params)}
     shared = {
         "--profile": set(COMMANDS) - {"explain", "init"},
         "--debug": set(COMMANDS) - {"explain", "init"},

@@ -74,8 +74,8 @@ def test_branches(cli: Run, orders: Table, folder: Path) -> None:
         (["tag", "shop.orders", "1"], "error[H101]: '1' cannot be the name of a tag or a branch."),
         (["tag", "shop.orders", "v1", "--delete"], "has no tag 'v1'. There are none."),
         (["tag", "shop.orders", "v1", "--snapshot", "5"], "has no snapshot 5. Newest: "),
-        (["tag", "shop.orders", "--delete"], "--delete takes a NAME, and no --snapshot."),
-        (["tag", "shop.orders", "a", "--delete", "--snapshot", "5"], "--delete takes a NAME, and no --snapshot."),
+        (["tag", "shop.orders", "--delete"], "--delete needs a NAME, and excludes --snapshot."),
+        (["tag", "shop.orders", "a", "--delete", "--snapshot", "5"], "--delete needs a NAME, and excludes --snapshot."),
         (["branch", "shop.orders", "main", "--delete"], "the branch 'main' is the table itself, and stays."),
         (["rollback", "shop.orders", "v9"], "has no branch or tag 'v9', and it is not a time. Known: main, v1."),
         (["rollback", "shop.orders", "2020-01-01"], "had no snapshot at 2020-01-01T00:00:00.000Z: its first state"),
@@ -133,7 +133,9 @@ def test_rollback_says_which_pipelines_stop(cli: Run, orders: Table) -> None:
         )
     shown = cli("rollback", "shop.orders", str(second.id))
     assert "note: copy has replayed rows that main no longer holds" in shown.stderr
-    assert "note: copy has written batches that main no longer holds: its next batch stops and says so." in shown.stderr
+    assert (
+        "note: copy has written batches that main no longer holds: its next batch stops with an error." in shown.stderr
+    )
     assert f"`helios rollback local.shop.orders {third.id}`" in shown.stderr
     assert "--new-checkpoint" in shown.stderr
 

@@ -102,7 +102,7 @@ def test_records_follow_a_main_that_another_engine_has_moved(cli: Run, orders: T
     record(orders, "named", branch="staged", snapshot=head)
     orders.iceberg.manage_snapshots().create_branch(head, "main").commit()
     shown = cli("branch", "shop.orders", "staged", "--publish")
-    assert (shown.exit_code, "main has all commits of staged already, and now the records" in shown.output) == (
+    assert (shown.exit_code, "main has all commits of staged already, and now the branch's records" in shown.output) == (
         0,
         True,
     )
@@ -223,8 +223,8 @@ def test_a_table_that_changes_meanwhile_is_not_published(orders: Table) -> None:
         (["main"], "main is the branch that others are published to."),
         (["v1"], "v1 is a tag of local.shop.orders, and only a branch can be published."),
         (["helios_audit_orders"], "has a batch of orders that waits for its audit."),
-        (["staged", "--delete"], "--publish takes a NAME, no --snapshot and no --delete."),
-        ([], "--publish takes a NAME, no --snapshot and no --delete."),
+        (["staged", "--delete"], "--publish needs a NAME, and excludes --snapshot and --delete."),
+        ([], "--publish needs a NAME, and excludes --snapshot and --delete."),
     ],
     ids=range(6),
 )

@@ -179,7 +179,7 @@ def test_rows_that_are_mended_elsewhere_are_cleared(cli: Run, rejected: Table) -
     assert rejected.iceberg.refresh().scan().count() == 5
     done = cli("quarantine", "clear", "shop.rejected", "--reason", "null key", "--yes")
     assert done.stdout == "local.shop.rejected: 1 row deleted.\n"
-    assert cli("quarantine", "clear", "shop.rejected", "--step", "no such", "--yes").stdout.endswith("no such rows.\n")
+    assert cli("quarantine", "clear", "shop.rejected", "--step", "gone", "--yes").stdout.endswith("no row matches.\n")
     assert "Did you mean 'one'" in cli("quarantine", "clear", "shop.rejected", "--pipeline", "on", "--yes").stderr
     cleared = cli("quarantine", "clear", "shop.rejected", "--pipeline", "one", "--yes", "--json")
     assert json.loads(cleared.stdout) == {"table": "local.shop.rejected", "rows": 4}
