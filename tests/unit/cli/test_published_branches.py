@@ -102,13 +102,8 @@ def test_records_follow_a_main_that_another_engine_has_moved(cli: Run, orders: T
     record(orders, "named", branch="staged", snapshot=head)
     orders.iceberg.manage_snapshots().create_branch(head, "main").commit()
     shown = cli("branch", "shop.orders", "staged", "--publish")
-    assert (
-        shown.exit_code,
-        "main has all commits of staged already, and now the branch's records" in shown.output,
-    ) == (
-        0,
-        True,
-    )
+    assert shown.exit_code == 0
+    assert "main has all commits of staged already, and now the branch's records" in shown.output
     assert kept(folder, "named").get("branch") is None
 
 
