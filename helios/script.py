@@ -303,7 +303,7 @@ def helios_names() -> list[str]:
 
 def _script_line(error: BaseException, file: Path) -> Origin:
     """The innermost line of the script in a traceback; line 1 if the traceback has none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == file.name]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return Origin(str(file), (frames[-1].lineno or 1) if frames else 1)
 
 

@@ -345,5 +345,5 @@ def _unreadable(
     folder: Folder, why: str, fix: str = "restore it from a backup, or delete the folder when its pipeline is gone."
 ) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint {folder.location} of a reader cannot be read: {why}; nothing was expired.", fix=fix
+        f"the checkpoint {folder.location} of a reader cannot be read: {why}; until then, nothing is expired.", fix=fix
     )

@@ -191,9 +191,8 @@ def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
 def _has_order(test: PipelineTest, feed: Feed) -> bool:
     """True if the rows of a feed have an order: if it feeds a topic, or a table that is read as changes."""
     sources = [source for pipeline in test.pipelines for source in sources_of(pipeline)]
-    return feed.ordered or any(
-        source.reads_changes and str(source.reference[0] if source.reference else "") in feed.name for source in sources
-    )
+    tables = [source.reference[0] for source in sources if source.reads_changes and source.reference is not None]
+    return feed.ordered or any(f".{feed.name}".endswith(f".{table}") for table in tables)
 
 
 def _shuffled(test: PipelineTest, batches: Sequence[Batch], rng: random.Random, number: int) -> Way:

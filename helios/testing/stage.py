@@ -75,11 +75,15 @@ class Stage:
         Raises:
             InputError: No source, or several sources, have the name.
         """
+        self._add_topic(name)
+        return value_named(name, self.feeds, "source")
+
+    def _add_topic(self, name: str) -> None:
+        """Adds the feed of a topic, if a source with a pattern reads the topic."""
         for feeds, pipeline in zip(self._source_feeds, self.declared, strict=True):
             for feed, source in zip(feeds, sources_of(pipeline), strict=True):
                 if feed is None and name not in self.feeds and is_topic(name, source):
                     self.feeds[name] = TopicFeed(name, source, self.lake.topics)
-        return value_named(name, self.feeds, "source")
 
     def reads(self, name: str) -> bool:
         """True if the test has a source with this full name."""
@@ -91,7 +95,7 @@ class Stage:
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
         elif own is None and isinstance(feed, TopicFeed):
-            self.feed_named(name)  # creates the feed of the topic
+            self._add_topic(name)
 
     def run(
         self, kill: Kill | None, emit: Callable[[Event], None], *, again: bool = False, strict: bool = True

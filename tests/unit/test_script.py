@@ -92,6 +92,16 @@ def test_what_acts_is_not_run_behind_a_wrong_declaration(tmp_path: Path, act: st
     assert not (tmp_path / "made").exists()
 
 
+def test_an_imported_module_with_the_name_of_the_script_is_another_file(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    script = write(tmp_path, "import os\n\nfrom pkg import pipe\n")
+    (package / script.name).write_text("# a line\n" * 40 + "x = 1 / 0\n")
+    with pytest.raises(ScriptError, match=r"pipe\.py:3: the script raised ZeroDivisionError"):
+        load_script(script)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -139,9 +139,9 @@ class KafkaSource(KafkaConnection, Source):
         declared_registry = None
         if registry is not None:
             declared_registry = Registry.of(registry, registry_login, registry_subject, allow_http=allow_http)
-        elif registry_login is not None or registry_subject is not None:
+        elif registry_login is not None or registry_subject is not None or allow_http:
             raise DeclarationError(
-                "registry_login= and registry_subject= need registry=.",
+                "registry_login=, registry_subject= and allow_http= need registry=.",
                 where=caller(),
                 fix='add registry="https://registry:8081".',
             )

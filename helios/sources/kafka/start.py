@@ -30,8 +30,9 @@ def checked_start(at: Start) -> str | datetime | OffsetsByTopic:
         return at
     try:
         moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-        assert isinstance(moment, datetime)
-    except (ValueError, AssertionError):
+        if not isinstance(moment, datetime):
+            raise TypeError
+    except (ValueError, TypeError):
         hint = near_miss(at, ("earliest", "latest")) if isinstance(at, str) else ""
         raise DeclarationError(
             f"start({at!r}) is not a starting point. {hint}".rstrip(),

@@ -53,7 +53,8 @@ class Server:
     def __init__(self, host: str, port: int, log: Callable[[str], None]) -> None:
         fix = "listen on another address, with .listen(...), or stop the program that uses this one."
         self._socket = listening(host, port, "no webhooks can be received", fix, backlog=BACKLOG)
-        self.address = f"http://{host}:{self._socket.getsockname()[1]}"
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(quiet_handler(log))

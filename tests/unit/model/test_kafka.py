@@ -40,6 +40,7 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
         (lambda: ORDERS.value("avro", schema={"type": "record", "name": "A"}), r"the schema is not a record schema"),
         (lambda: ORDERS.value("avro", registry="registry:8081"), r"is not the address of a registry"),
         (lambda: ORDERS.value("avro", registry="http://u:secret@r"), r"registry= has a login, which would be shown"),
+        (lambda: ORDERS.value("json", allow_http=True), r"allow_http= need registry="),
         (lambda: ORDERS.value("avro", registry="http://r", registry_login="u"), r"takes a name and a password"),  # type: ignore[arg-type]
         (lambda: ORDERS.value("json", registry_subject="s"), r"need registry="),
         (lambda: ORDERS.value("bytes", registry="http://r"), r"registry= applies to values with fields"),
