@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import Any, Self
+from typing import Generic, Self, TypeVar, cast
 
 from pyspark.sql import DataFrame
 from typing_extensions import override
@@ -15,7 +15,7 @@ from typing_extensions import override
 from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.columns import POSITION
-from helios.model.output import MEMORY_ROWS, MemoryRows
+from helios.model.output import MEMORY_ROWS, ConsoleSink, MemoryRows, MemorySink, Output
 from helios.model.values import counted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks import protocol
@@ -25,11 +25,13 @@ from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
+S = TypeVar("S", bound=Output)
 
-class OutputWriter:
+
+class OutputWriter(Generic[S]):
     """Delivers the rows of a declared sink; `Output.writer` names its class."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: S) -> None:
         self.sink = sink
 
     def start(self, pipeline: str, *, begun: bool) -> None:
@@ -52,9 +54,9 @@ class OutputSink(protocol.Sink):
 
     def __init__(self, context: SinkContext, planned: int) -> None:
         self.context = context
-        sink: Any = context.plan.write.sink
+        sink = cast("Output", context.plan.write.sink)
         self._rows = 0
-        self._writer: OutputWriter = resolve_name(sink.writer)(sink)
+        self._writer: OutputWriter[Output] = resolve_name(sink.writer)(sink)
         self._writer.start(context.plan.pipeline, begun=planned >= 0)
 
     @classmethod
@@ -102,7 +104,7 @@ class OutputSink(protocol.Sink):
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
 
-class MemoryWriter(OutputWriter):
+class MemoryWriter(OutputWriter[MemorySink]):
     """Keeps the rows in the memory of this process."""
 
     def start(self, pipeline: str, *, begun: bool) -> None:
@@ -113,7 +115,7 @@ class MemoryWriter(OutputWriter):
         MEMORY_ROWS[self.sink.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
-class ConsoleWriter(OutputWriter):
+class ConsoleWriter(OutputWriter[ConsoleSink]):
     """Prints the rows to standard output."""
 
     def deliver(self, pipeline: str, df: DataFrame, number: int, count: int) -> None:
