@@ -51,6 +51,7 @@ from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregate
 from helios.plan.typing.as_of import AsOfRead, as_of_read, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
+from helios.plan.typing.filtered_groups import filtered_groups
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
@@ -225,6 +226,7 @@ class _PipelineCompiler:
             self.problems += [stateful_as_of(step) for step in self.joins_by_commits]
             self.problems += view_problems(pipeline) or [
                 *endless_aggregates(pipeline.stream, sink),
+                *filtered_groups(pipeline.stream, sink),
                 *distinct_aggregates(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]

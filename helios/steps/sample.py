@@ -50,8 +50,11 @@ def sample(fraction: float, seed: int | None = None) -> Transform:
             where=caller(),
             fix="write sample(0.01, seed=7).",
         )
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+    whole = isinstance(seed, int) and not isinstance(seed, bool) and -(2**63) <= seed < 2**63
+    if seed is not None and not whole:
         raise DeclarationError(
-            f"sample(seed={seed!r}) is not a whole number.", where=caller(), fix="write sample(0.01, seed=7)."
+            f"sample(seed={seed!r}) is not a whole number of 64 bits.",
+            where=caller(),
+            fix="write sample(0.01, seed=7).",
         )
     return as_step(Sample(fraction=float(fraction), seed=seed))

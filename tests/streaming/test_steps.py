@@ -30,7 +30,7 @@ from helios import (
     where,
     with_columns,
 )
-from helios.errors import InputError
+from helios.errors import DeclarationError, InputError
 
 pytestmark = [pytest.mark.promise("steps"), pytest.mark.short]
 
@@ -101,6 +101,14 @@ def test_a_step_in_a_batch(world: Any, transform: Any, expected: dict[tuple[Any,
     assert world.rows("a.t") == Counter(expected)
     if known is not None:
         assert list(known.names) == world.catalog.load("a.t").iceberg.scan().to_arrow().column_names
+
+
+def test_explode_behind_a_callable_replaces_no_other_column(world: Any) -> None:
+    lists = Memory.source([{"qty": 5, "items": [7, 8]}]) >> step(lambda df: df)
+    with pytest.raises(DeclarationError, match="there is a column 'qty' already"):
+        world.run(lists >> explode("items", as_="Qty") >> world.sink("a.t"))
+    world.run(lists >> explode("items", as_="items") >> world.sink("a.t"))
+    assert world.rows("a.t", "qty", "items") == Counter({(5, 7): 1, (5, 8): 1})
 
 
 @pytest.mark.promise("memory")

@@ -15,7 +15,7 @@ import pytest
 
 from helios import Catalog, Iceberg, aggregate, expect, union, where
 from helios.catalog.names import TableName
-from helios.errors import CheckFailed, CheckpointError
+from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.sources import kinds
 from helios.spark.maintenance.maintain import expire
 from helios.spark.replay.replay import Replay
@@ -66,6 +66,21 @@ def test_a_batch_that_was_planned_and_not_committed_is_read_again(world: Any, co
     world.run(pipeline)
     assert world.ids("a.t") == list(range(1, 10))
     assert [s.summary["helios.batch"] for s in world.load("a.t").snapshots()] == ["0", "1"]
+
+
+def test_a_number_that_falls_is_not_counted_again(world: Any, counter: Any) -> None:
+    pipeline = counter.incremental() >> world.sink("a.t").exactly_once()
+    for number in (5, 3, 7):
+        Path(counter.path).write_text(str(number))
+        world.run(pipeline)
+    assert world.ids("a.t") == list(range(1, 8))
+
+
+def test_a_source_without_columns_says_what_is_missing(world: Any, counter: Any) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match=r"its reader does not tell them.*override schema\(\) in CounterReader"):
+        world.run(replace(counter, declared_schema=None).incremental() >> world.sink("a.t"))
 
 
 def test_a_stateful_pipeline_follows_it(world: Any, counter: Any) -> None:

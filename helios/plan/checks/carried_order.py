@@ -9,7 +9,9 @@ from helios.model.flow import Pipeline, Source, flows
 from helios.model.sink import IcebergSink
 from helios.model.step import Step, step_kinds
 from helios.plan.checks.mirrors import mirror_problems
+from helios.plan.views import view_of
 from helios.steps.rename import Rename
+from helios.steps.sample import Sample
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
@@ -31,7 +33,8 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
             )
         ]
     if not source.carries_order:
-        return [_no_keys(sink)] if mode.upsert and not mode.keys else []
+        missing = [_no_keys(sink)] if mode.upsert and not mode.keys else []
+        return [*missing, *_sampled_changes(pipeline)] if mode.upsert else missing
     problems = _sink_problems(source, pipeline.stream.steps, sink) + _step_problems(pipeline)
     if mode.upsert and not mode.keys and source.carried_keys == ():
         return [_no_keys(sink), *problems]
@@ -60,6 +63,21 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
         for old, new in reversed(step.names) if isinstance(step, Rename) else ():
             names = tuple(old if name.lower() == new.lower() else name for name in names)
     return names
+
+
+def _sampled_changes(pipeline: Pipeline) -> list[HeliosError]:
+    """A problem for each sample of a table's changes: it would keep a row and drop its later update or delete."""
+    if not pipeline.stream.source.reads_changes or view_of(pipeline) is not None:
+        return []
+    return [
+        DeclarationError(
+            f"{step.text()} of changes may keep a row and drop its later update or delete.",
+            where=step.origin,
+            fix='sample by the key: where("pmod(hash(id), 100) < 10").',
+        )
+        for step in pipeline.stream.steps
+        if isinstance(step, Sample)
+    ]
 
 
 def _no_keys(sink: IcebergSink) -> HeliosError:

@@ -128,7 +128,7 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
         return None  # without importing the parser
     from sqlglot import exp
 
-    node = _outer_select(query)
+    node = outer_select(query)
     if node is None or node.args.get("group") is None:
         return None
     group = node.args["group"]
@@ -138,7 +138,7 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
     return tuple(_output_name(key, node.expressions) for key in group.expressions)
 
 
-def _outer_select(query: str) -> Node | None:
+def outer_select(query: str) -> Node | None:
     """The outer SELECT of a query; None if the query is another statement, or cannot be parsed."""
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
@@ -153,7 +153,7 @@ def _outer_select(query: str) -> Node | None:
 
 def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names that columns have after a query; empty if it computes other values for one of them."""
-    node = _outer_select(query)
+    node = outer_select(query)
     aliased = [item for item in node.expressions if item.alias] if node is not None else []
     values = [(item.alias, item.unalias().unnest()) for item in aliased]
     plain = {value.name.lower(): alias for alias, value in values if type(value).__name__ == "Column"}

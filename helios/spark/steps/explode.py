@@ -5,11 +5,19 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from helios.plan.typing.steps.explode import taken_name
 from helios.spark.jvm.sql import quoted
 from helios.spark.steps.steps import Scope
 from helios.steps.explode import Explode
 
 
 def apply_step(df: DataFrame, step: Explode, scope: Scope) -> DataFrame:
+    """The rows of the elements.
+
+    Raises:
+        DeclarationError: There is a column with the element's name; without this check, Spark would replace it.
+    """
+    if step.as_.lower() != step.column.lower() and step.as_.lower() in map(str.lower, df.columns):
+        raise taken_name(step, step.as_)
     array = F.col(quoted(step.column))
     return df.withColumn(step.as_, F.explode_outer(array) if step.keep_empty else F.explode(array))

@@ -21,7 +21,7 @@ class CounterReader(SpanSource):
     def latest(self, after: Position) -> Position:
         end, trigger = newest(self._path), self.context.plan.trigger
         most = trigger.max_rows if trigger is not None and trigger.max_rows is not None else end
-        return {"counter": self._path, "number": min(end, after["number"] + most)}
+        return {"counter": self._path, "number": max(after["number"], min(end, after["number"] + most))}
 
     def read(self, spark: SparkSession, span: Span | None, **_: Any) -> DataFrame | None:
         span = span or self.current()

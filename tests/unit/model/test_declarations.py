@@ -225,6 +225,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: step(5), "is not callable"),  # type: ignore[arg-type]
         (lambda: sample(1.5), r"sample\(1.5\): a fraction is a number from 0 to 1"),
         (lambda: sample(True), "a fraction is a number"),
+        (lambda: sample(0.5, seed=2**63), r"is not a whole number of 64 bits"),
         (lambda: sample(0.5, seed=0.5), r"sample\(seed=0.5\) is not a whole number"),  # type: ignore[arg-type]
         (lambda: explode("a", as_=""), r"explode\(?\)? takes text"),
         (lambda: watermark("ts", "-1s"), "not a duration"),

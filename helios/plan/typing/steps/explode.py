@@ -6,8 +6,17 @@ from helios.errors import DeclarationError, HeliosError
 from helios.plan.typing.expression import label
 from helios.plan.typing.infer import Result, absent_column
 from helios.plan.typing.schema import Column, Schema
-from helios.plan.typing.types import UNKNOWN
+from helios.plan.typing.types import UNKNOWN, quoted
 from helios.steps.explode import Explode
+
+
+def taken_name(step: Explode, name: str) -> DeclarationError:
+    """The problem of an `explode` whose element would have the name of another column."""
+    return DeclarationError(
+        f"{label('explode', step.column)}: there is a column {name!r} already.",
+        where=step.origin,
+        fix=f'leave it out first with drop("{name}"), or choose another name.',
+    )
 
 
 def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Result:
@@ -17,7 +26,7 @@ def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Resul
     array, named = schema.get(step.column), label("explode", step.column)
     kind = array.kind if array is not None else UNKNOWN
     if kind.name not in ("array", "unknown"):
-        entries = f'write with_columns({step.as_}="map_entries({step.column})") first.'
+        entries = f'write with_columns({{"{step.as_}": "map_entries({quoted(step.column)})"}}) first.'
         fix = entries if kind.name == "map" else "name an array."
         problems.append(
             DeclarationError(f"{named}: {step.column!r} is {kind}, not an array.", where=step.origin, fix=fix)
@@ -25,13 +34,7 @@ def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Resul
     replaces = step.as_.lower() == step.column.lower()
     taken = schema.get(step.as_)
     if taken is not None and not replaces:
-        problems.append(
-            DeclarationError(
-                f"{named}: there is a column {taken.name!r} already.",
-                where=step.origin,
-                fix=f'leave it out first with drop("{taken.name}"), or choose another name.',
-            )
-        )
+        problems.append(taken_name(step, taken.name))
     element = Column.of(step.as_, kind.parts[0] if kind.name == "array" else UNKNOWN)
     if replaces:
         return Schema(tuple(element if column is array else column for column in schema.columns)), problems

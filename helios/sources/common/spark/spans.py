@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import CheckpointError
+from helios.errors import CheckpointError, InputError
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.spark.checkpoint.files import StartEntry
@@ -133,7 +133,14 @@ class SpanSource:
 
     def schema(self) -> StructType:
         """The declared columns. A source without declared columns overrides this method."""
-        return struct_of(str(self.read_plan.source.declared_schema))
+        declared = self.read_plan.source.declared_schema
+        if declared is None:
+            raise InputError(
+                f"{self.read_plan.name} declares no columns, and its reader does not tell them.",
+                where=self.read_plan.source.origin,
+                fix=f"override schema() in {type(self).__name__}, or set declared_schema in the declared source.",
+            )
+        return struct_of(declared)
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError

@@ -27,6 +27,7 @@ from helios import (
 from helios.model.flow import as_step
 from helios.model.step import Traits
 from helios.plan.typing.aggregates import upserts_groups
+from helios.plan.typing.filtered_groups import filtered_groups
 from helios.plan.views import view_problems
 from helios.steps.where import Where
 
@@ -98,6 +99,43 @@ def test_a_step_that_does_not_say_which_columns_it_keeps_may_change_the_groups()
 )
 def test_the_name_of_a_column_after_each_step(step: Any, name: str | None) -> None:
     assert step.steps[0].name_after("id") == name
+
+
+TOTAL = Iceberg.source("a.s").incremental() >> aggregate("g", n="count(*)")
+
+
+@pytest.mark.parametrize(
+    ("stream", "refused"),
+    [
+        (TOTAL >> where("n > 3"), True),
+        (TOTAL >> where("g > 3 AND n > 3"), True),
+        (TOTAL >> where("g > 3"), False),
+        (TOTAL >> where("rand() > 0.5"), True),
+        (TOTAL >> rename({"g": "k"}) >> where("k > 3"), False),
+        (TOTAL >> sample(0.5, seed=7), True),
+        (TOTAL >> expect({"some": "n > 0"}, on_fail="drop"), True),
+        (TOTAL >> expect({"some": "n > 0"}), False),
+        (TOTAL >> expect({"known": "g > 0"}, on_fail="quarantine"), False),
+        (TOTAL >> sql("SELECT * FROM input WHERE n > 3"), True),
+        (TOTAL >> sql("SELECT * FROM input WHERE g > 3"), False),
+        (TOTAL, False),
+    ],
+)
+def test_a_filter_behind_upserted_groups(stream: Any, refused: bool) -> None:
+    key = "k" if "rename" in stream.text() else "g"
+    pipeline = stream >> Iceberg.sink("a.t").upsert(key)
+    problems = filtered_groups(pipeline.stream, pipeline.sink)
+    assert [("with its former values" in str(problem)) for problem in problems] == [True] * refused
+    appended = stream >> Iceberg.sink("a.t")
+    assert filtered_groups(appended.stream, appended.sink) == []
+
+
+@pytest.mark.parametrize(("having", "refused"), [("count(*) > 3", True), ("n > 3", True), ("g > 3", False)])
+def test_a_query_that_drops_groups(having: str, refused: bool) -> None:
+    counted = Iceberg.source("a.s").incremental() >> where("v > 1")
+    pipeline = counted >> sql(f"SELECT g, count(*) AS n FROM input WHERE v < 9 GROUP BY g HAVING {having}")
+    pipeline = pipeline >> Iceberg.sink("a.t").upsert("g")
+    assert len(filtered_groups(pipeline.stream, pipeline.sink)) == refused
 
 
 def test_a_query_may_group_by_all_columns_that_are_no_aggregate() -> None:
