@@ -1,8 +1,8 @@
 """Refuses filters behind a streaming aggregate that is upserted by its groups.
 
-Spark emits a group again each time its values change. If a filter drops such a row, the target keeps the former values of
-the group, which depend on how the rows were cut into batches. A filter by the group columns alone is allowed: it keeps or
-drops all rows of a group.
+Spark emits a group again each time its values change. If a filter drops such a row, the target keeps the former values
+of the group, which depend on how the rows were cut into batches. A filter by the group columns alone is allowed: it
+keeps or drops all rows of a group.
 """
 
 from __future__ import annotations

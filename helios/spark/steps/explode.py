@@ -17,7 +17,8 @@ def apply_step(df: DataFrame, step: Explode, scope: Scope) -> DataFrame:
     Raises:
         DeclarationError: There is a column with the element's name; without this check, Spark would replace it.
     """
-    if step.as_.lower() != step.column.lower() and step.as_.lower() in map(str.lower, df.columns):
-        raise taken_name(step, step.as_)
+    taken = next((name for name in df.columns if name.lower() == step.as_.lower()), None)
+    if taken is not None and taken.lower() != step.column.lower():
+        raise taken_name(step, taken)
     array = F.col(quoted(step.column))
     return df.withColumn(step.as_, F.explode_outer(array) if step.keep_empty else F.explode(array))
