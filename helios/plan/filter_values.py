@@ -55,7 +55,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
     for comparison, column, value in _comparisons(parsed):
         kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
         sign = "-" if value.parent is not None and value.parent.key == "neg" else ""
-        if kind and (why := misfit(kind, sign + value.this, is_text=value.is_string)):
+        if kind and (why := why_misfit(kind, sign + value.this, is_text=value.is_string)):
             shown = sign + value.sql("spark")
             raise InputError(
                 f"{option}, {column.name}: {shown} is {why}.",
@@ -63,19 +63,19 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
             )
 
 
-def misfit(kind: str, value: str, *, is_text: bool) -> str:
+def why_misfit(kind: str, value: str, *, is_text: bool) -> str:
     """Why a value does not fit a type; empty if it fits, or if only Spark can tell.
 
     Examples:
-        >>> misfit("date", "yesterdy", is_text=True), misfit("date", "2026-1-5", is_text=True)
+        >>> why_misfit("date", "yesterdy", is_text=True), why_misfit("date", "2026-1-5", is_text=True)
         ('not a date', '')
-        >>> misfit("bigint", "12x", is_text=True), misfit("string", "5", is_text=False)
+        >>> why_misfit("bigint", "12x", is_text=True), why_misfit("string", "5", is_text=False)
         ('not a whole number', 'a number and not a text')
-        >>> misfit("int", "2147483648", is_text=False), misfit("decimal(4,2)", "-100", is_text=True)
+        >>> why_misfit("int", "2147483648", is_text=False), why_misfit("decimal(4,2)", "-100", is_text=True)
         ('not an int (at most 2147483647)', 'not a decimal(4,2) (at least -99.99)')
     """
     if not is_text:
-        return _beyond(kind, value) or {
+        return _why_out_of_range(kind, value) or {
             "date": "a number and not a date",
             "timestamp": "a number and not a time",
             "timestamp_ntz": "a number and not a time",
@@ -92,9 +92,9 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
         )
         return "" if fits else "not a date" if kind == "date" else "not a time"
     if kind in BITS:
-        return _beyond(kind, text) if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
+        return _why_out_of_range(kind, text) if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
     if kind.startswith("decimal"):
-        return _beyond(kind, text) if _is_number(text) else "not a number"
+        return _why_out_of_range(kind, text) if _is_number(text) else "not a number"
     return "not true or false" if kind == "boolean" and text.lower() not in BOOLEANS else ""
 
 
@@ -113,7 +113,7 @@ def _is_day(text: str, *, timed: bool) -> bool:
     return False
 
 
-def _beyond(kind: str, value: str) -> str:
+def _why_out_of_range(kind: str, value: str) -> str:
     """Why a number is beyond the range of a numeric type; empty if it is not."""
     if not _is_number(value):
         return ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
+def same_identity_problem(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
     """The problem of two pipelines with the same identity: they would share one record of progress in the target."""
     message = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
@@ -65,7 +65,7 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
     ]
 
 
-def clash(plan: Plan, other: Plan) -> bool:
+def plans_clash(plan: Plan, other: Plan) -> bool:
     """True if two plans have the same identity or checkpoint, or different catalogs with the same name."""
     if plan.pipeline == other.pipeline or (plan.checkpoint and plan.checkpoint == other.checkpoint):
         return True

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Literal, TypeAlias
 
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, holds, shown
+from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, is_or_contains, shown
 from helios.plan.typing.types import SparkType, quoted
 
 Mode: TypeAlias = Literal["strict", "add_columns", "full"]
@@ -238,7 +238,7 @@ class _NamedChanges:
             return self.problem(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
         # Iceberg 1.12 stores identifiers by their dotted names. A rename updates only the name of a top-level column.
         is_column = not parent and old.lower() in {i.lower() for i in identifiers}
-        if holds(path, identifiers) and not is_column:
+        if is_or_contains(path, identifiers) and not is_column:
             return self.problem(
                 f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
                 "leave it out of renames.",
@@ -261,7 +261,7 @@ class _NamedChanges:
             "sorted": self.target.sorted_by,
             "identified": self.target.identifiers,
         }
-        used = next((use for use, names in uses.items() if holds(path, names)), None)
+        used = next((use for use, names in uses.items() if is_or_contains(path, names)), None)
         if used:
             fix = "leave the column out of drops, or change the table first."
             return self.problem(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)

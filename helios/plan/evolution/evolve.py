@@ -26,11 +26,11 @@ from helios.plan.evolution.fields import (
     cast_plan,
     from_pyiceberg,
     from_schema,
-    holds,
+    iceberg_type,
+    is_or_contains,
     lossless,
     promotions,
     shown,
-    stored,
 )
 from helios.plan.typing.types import UNKNOWN, VOID
 
@@ -127,7 +127,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     differences = _stop_source_renames(comparison.differences, policy)
     after = evolved(table.fields, comparison.changes)
     if any(d.stops for d in differences):
-        problems = [_misfit(differences, stream, table, policy, where)]
+        problems = [_misfit_error(differences, stream, table, policy, where)]
     problems += [
         DeclarationError(f".drops() empties {shown(path)} of {target.name}.", where=where, fix="drop it too.")
         for path in _empty_structs(after)
@@ -201,8 +201,8 @@ class _Comparison:
         why = _KEY_IS_FIXED if in_key else ""
         if required and not in_key:
             why = self.relax(path, "the table requires it")
-        remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.whole})")' if not required else ""
-        self.add_difference("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
+        remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.full_type})")' if not required else ""
+        self.add_difference("-", path, f"{theirs.full_type}{' not null' if required else ''}", why, remedy)
 
     def only_in_stream(self, ours: Field, path: Path, in_key: bool) -> None:
         new = ours.as_added()
@@ -213,18 +213,18 @@ class _Comparison:
             why, remedy = "Iceberg reserves this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
         why = why or (_KEY_IS_FIXED if in_key else "")
         if not why:
-            self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
-        self.add_difference("+", path, str(ours.whole), why, remedy)
+            self.changes.append(Add(path=path, type=new.full_type, doc=ours.doc))
+        self.add_difference("+", path, str(ours.full_type), why, remedy)
 
     def in_both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
         same_container = ours.nested and ours.type == theirs.type
         null_why = self.null_difference(ours, theirs, path, in_key)
         type_why = self.type_difference(ours, theirs, path, in_key)
         if null_why is not None or type_why is not None:
-            before, after = (str(f.type if same_container else f.whole) for f in (theirs, ours))
+            before, after = (str(f.type if same_container else f.full_type) for f in (theirs, ours))
             not_null = " not null" if null_why is not None else ""
             castable = type_why is not None and not (ours.nested or theirs.nested)
-            remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
+            remedy = f'cast({theirs.name}="{theirs.full_type}")' if castable else ""
             why = ", ".join(filter(None, (null_why, type_why)))
             self.add_difference("~", path, f"{before}{not_null} -> {after}", why, remedy)
         if same_container and ours.type.name == "struct":
@@ -243,13 +243,13 @@ class _Comparison:
             return None
         if not self.allowed.differences:
             return "" if ours.nullable else None
-        if ours.type != VOID and (in_key or not self.allowed.widening or holds(path, self.target.identifiers)):
+        if ours.type != VOID and (in_key or not self.allowed.widening or is_or_contains(path, self.target.identifiers)):
             return None  # the field stays required, and Spark checks every row that it writes
         return self.relax(path, "the table refuses nulls")
 
     def type_difference(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
         """The difference of two types, without their parts; the result is as for `null_difference`."""
-        if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
+        if UNKNOWN in (ours.type, theirs.type) or iceberg_type(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)
         if not self.allowed.differences or ours.type == VOID or (plain and lossless(ours.type, theirs.type)):
@@ -268,7 +268,7 @@ class _Comparison:
         """Makes a required field optional; returns the reason if that is not allowed, and an empty text otherwise."""
         if not self.allowed.widening:
             return refusal
-        if holds(path, self.target.identifiers):
+        if is_or_contains(path, self.target.identifiers):
             return f"{refusal}: it is an identifier column"
         self.changes.append(Relax(path=path))
         return ""
@@ -332,14 +332,14 @@ def _empty_structs(fields: Fields, path: Path = ()) -> Iterator[Path]:
 # the message
 
 
-def _misfit(
+def _misfit_error(
     differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy, where: Origin | None
 ) -> DeclarationError:
     """The error with the difference between the two schemas."""
     names = [shown(d.path) for d in differences]
-    width, types = max(map(len, names)), max(len(d.what) for d in differences)
+    width, types = max(map(len, names)), max(len(d.types) for d in differences)
     lines = [
-        f"  {d.sign} {name:<{width}}  {d.what:<{types}}  {d.why}".rstrip()
+        f"  {d.sign} {name:<{width}}  {d.types:<{types}}  {d.why}".rstrip()
         for d, name in zip(differences, names, strict=True)
     ]
     touched = {d.path[0].lower() for d in differences}

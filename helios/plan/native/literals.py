@@ -7,7 +7,7 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 
 from helios.native.program import NotNative, Term
-from helios.plan.typing.decimals import number
+from helios.plan.typing.decimals import number_type
 from helios.plan.typing.scope import Node
 from helios.plan.typing.types import parse_type
 
@@ -43,7 +43,7 @@ def _without_backslash(text: str) -> str:
 def _number(text: str) -> Term:
     if not re.fullmatch(r"-?\d+(\.\d+)?", text):
         raise NotNative(f"{text} is a number that the native engine does not support")
-    return Term("lit", str(number(text)), text=text)
+    return Term("lit", str(number_type(text)), text=text)
 
 
 def typed_literal(node: Node) -> Term | None:

@@ -40,9 +40,9 @@ ARGUMENTS_READ = {
     "If": frozenset({"this", "true", "false"}),
 }
 """The arguments that the rules read, by the class in sqlglot; the rules of other classes read `OPERANDS`."""
-MOST_VALUES = 200
+MAX_IN_VALUES = 200
 """The greatest number of values in an IN list; each becomes a comparison."""
-MOST_FLOATS = 10
+MAX_IN_FLOATS = 10
 """The greatest number of floating-point values in an IN list. Spark looks up longer lists by hash, and -0.0 and 0.0
 have different hashes."""
 
@@ -143,7 +143,7 @@ def _between(node: Node, columns: Columns) -> Term:
 
 def _in(node: Node, columns: Columns) -> Term:
     values, value = node.expressions, _operand(node.this, columns)
-    most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
+    most = MAX_IN_FLOATS if value.kind in FLOATS else MAX_IN_VALUES
     if not 0 < len(values) <= most:
         raise NotNative(f"{_shown(node)} is not a list of 1 to {most} values")
     comparisons = [_compare("eq", value, _operand(item, columns), node) for item in values]

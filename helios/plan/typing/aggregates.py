@@ -173,7 +173,7 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
     return str(group.sql("spark"))
 
 
-def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
+def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     """The problems of sessions over a followed source: Spark requires a group for them, and they cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
@@ -198,14 +198,14 @@ def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
     return problems
 
 
-def distinct_aggregates(flow: Flow) -> list[HeliosError]:
+def distinct_aggregate_problems(flow: Flow) -> list[HeliosError]:
     """A problem for each aggregate of distinct values over a followed source: Spark refuses to start such a query."""
     return [
         DeclarationError(
             f"{step.text()}: Spark cannot aggregate distinct values, as in {called.sql('spark')!r}, over a followed "
             "source.",
             where=step.origin,
-            fix=_without_distinct(called),
+            fix=_fix_for_distinct(called),
         )
         for step in (streaming_steps(flow) if is_streaming(flow) else ())
         for called in _distinct_calls(step)
@@ -231,7 +231,7 @@ def _distinct_calls(step: Step) -> list[Node]:
     return [call for call in calls if isinstance(call, exp.AggFunc) and not call.find_ancestor(exp.Window)]
 
 
-def _without_distinct(called: Node) -> str:
+def _fix_for_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'
@@ -239,12 +239,12 @@ def _without_distinct(called: Node) -> str:
     return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
 
 
-def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
+def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted.
 
     The problems of sessions come first.
     """
-    problems = _sessions(flow, sink)
+    problems = _session_problems(flow, sink)
     if upserts_groups(flow, sink):
         return problems
     has_watermark = False

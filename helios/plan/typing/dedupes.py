@@ -55,7 +55,7 @@ def _times_after(step: Step, times: set[str]) -> set[str] | None:
     if isinstance(step, Watermark):
         return times | {step.column.lower()}
     kept = {after.lower() for name in times if (after := step.name_after(name)) is not None}
-    copies = step.kept if isinstance(step, Select) else ()
+    copies = step.unchanged if isinstance(step, Select) else ()
     if isinstance(step, WithColumns):
         copies = tuple((expression, name) for name, expression in step.columns)
     return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in times}
@@ -75,9 +75,9 @@ def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
         joins = isinstance(step, Join) and is_streaming(step.other)
         earlier = next((before for before in (last, others_last) if isinstance(before, Dedupe)), None)
         if earlier is not None and (groups or joins or isinstance(step, Dedupe)):
-            problems.append(_no_watermark_between(earlier, step))
+            problems.append(_chain_problem(earlier, step))
         elif expires and isinstance(last, (Aggregate, Sql)):
-            problems.append(_no_watermark_between(last, step))
+            problems.append(_chain_problem(last, step))
         if expires or groups:
             last = step
         elif last is None:
@@ -85,7 +85,7 @@ def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
     return last, problems
 
 
-def _no_watermark_between(first: Step, second: Step) -> DeclarationError:
+def _chain_problem(first: Step, second: Step) -> DeclarationError:
     return DeclarationError(
         f"{second.text()} keeps state after {first.text()}: Spark carries no watermark from one to the other.",
         where=second.origin,

@@ -168,7 +168,7 @@ def plain_column(text: str, schema: Schema | None) -> Column | None:
     return replace(column, name=word) if column else None
 
 
-def missing_columns(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
+def missing_column_problems(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
     """A problem for every column in an expression that certainly does not exist."""
     if scope.schema is None or not scope.schema.exact:
         return []

@@ -113,7 +113,7 @@ def schema_of(columns: tuple[Column, ...] | None) -> Schema | None:
     return Schema(columns) if columns is not None else None
 
 
-def absent_column(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
+def absent_column_problem(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
     """The problem if the schema certainly has no column of this name; the name is not parsed."""
     if schema is None or not schema.exact or schema.get(name):
         return []
@@ -131,7 +131,7 @@ def event_time(
         output, problems = _output(step, name, name, Scope(schema))
         column = output[0] if output else None
     else:
-        problems = absent_column(step, name, schema)
+        problems = absent_column_problem(step, name, schema)
     column = column or Column.of(name, UNKNOWN)
     if not problems and column.kind.name not in (*allowed, "unknown"):
         problems.append(

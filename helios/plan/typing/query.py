@@ -104,7 +104,7 @@ class _Reader:
             inner = None if cte.args["alias"].columns else self.read(cte.this, tables)
             tables = {**tables, cte.alias.lower(): inner}
         if isinstance(node, exp.Subquery):
-            return self.read(node.this, tables) if _only(node, "this", "alias", "with_") else None
+            return self.read(node.this, tables) if _has_only(node, "this", "alias", "with_") else None
         if isinstance(node, exp.SetOperation):
             return self.combine(node, tables)
         return self.select(node, tables) if isinstance(node, exp.Select) else None
@@ -165,7 +165,7 @@ class _Reader:
             return Scope(None)
         if isinstance(source, exp.Subquery):
             return _scope_of(self.read(source, tables), source.alias)
-        if not isinstance(source, exp.Table) or not _only(source, *_PLAIN_TABLE):
+        if not isinstance(source, exp.Table) or not _has_only(source, *_PLAIN_TABLE):
             return Scope(None)
         return _scope_of(tables.get(".".join(p.name for p in source.parts).lower()), source.alias_or_name)
 
@@ -174,6 +174,6 @@ def _scope_of(schema: Schema | None, qualifier: str) -> Scope:
     return Scope(schema, frozenset({qualifier.lower()} if qualifier else ()))
 
 
-def _only(node: Node, *keys: str) -> bool:
+def _has_only(node: Node, *keys: str) -> bool:
     """True if a node has no parts other than these."""
     return all(not value or key in keys for key, value in node.args.items())

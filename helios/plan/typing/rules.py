@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from helios.plan.typing import results
-from helios.plan.typing.decimals import exact, number, product_of, quotient_of, remainder_of, sum_of
+from helios.plan.typing.decimals import exact_type, number_type, product_of, quotient_of, remainder_of, sum_of
 from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, FIXED, FIXED_CALLS, INT, STRING, TIMESTAMP
 from helios.plan.typing.scope import Node, Scope, member
 from helios.plan.typing.types import (
@@ -84,12 +84,12 @@ def _bracket(node: Node, scope: Scope) -> SparkType:
 
 
 def _literal(node: Node, scope: Scope) -> SparkType:
-    return STRING if node.is_string else number(node.name)
+    return STRING if node.is_string else number_type(node.name)
 
 
 def _negated(node: Node, scope: Scope) -> SparkType:
     if type(node.this).__name__ == "Literal" and not node.this.is_string:
-        return number(f"-{node.this.name}")
+        return number_type(f"-{node.this.name}")
     return _numeric(node, scope)
 
 
@@ -170,7 +170,7 @@ def _operand(node: Node, kind: SparkType) -> SparkType | None:
         return kind
     inner = node.this if type(node).__name__ == "Neg" else node
     if type(inner).__name__ == "Literal":
-        return exact(inner.name)
+        return exact_type(inner.name)
     # sqlglot parses 1L and CAST(1 AS BIGINT) alike, but Spark gives them different types.
     return None if type(node).__name__ in ("Cast", "TryCast") else as_decimal(kind)
 

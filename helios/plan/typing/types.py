@@ -75,7 +75,7 @@ class TypeProblem(ValueError):
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredColumn:
     """One column of a DDL text."""
 
     name: str
@@ -127,7 +127,7 @@ def parse_type(text: str) -> SparkType:
     return read
 
 
-def parse_columns(text: str) -> tuple[Declared, ...]:
+def parse_columns(text: str) -> tuple[DeclaredColumn, ...]:
     """Reads the columns of a DDL text, such as "id bigint NOT NULL, `my col` string", or the fields of a `struct<...>`.
 
     Raises:
@@ -135,7 +135,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
     """
     if re.match(r"\s*struct\s*<", text, re.IGNORECASE):
         struct_type = parse_type(text)
-        return tuple(Declared(n, t) for n, t in zip(struct_type.fields, struct_type.parts, strict=True))
+        return tuple(DeclaredColumn(n, t) for n, t in zip(struct_type.fields, struct_type.parts, strict=True))
     reader = _Reader(text)
     columns = reader.columns(closing=None)
     reader.end()
@@ -234,8 +234,8 @@ class _Reader:
             words += ["to", self.take().lower()]
         return SparkType(f"interval {' '.join(words)}")
 
-    def columns(self, closing: str | None) -> tuple[Declared, ...]:
-        columns: list[Declared] = []
+    def columns(self, closing: str | None) -> tuple[DeclaredColumn, ...]:
+        columns: list[DeclaredColumn] = []
         while self.peek() and self.peek() != closing:
             columns.append(self.column(closing))
             if not self.accept(","):
@@ -246,7 +246,7 @@ class _Reader:
             raise TypeProblem("no column is declared")
         return tuple(columns)
 
-    def column(self, closing: str | None) -> Declared:
+    def column(self, closing: str | None) -> DeclaredColumn:
         name = self.take()
         if not re.fullmatch(r"`(?:[^`]|``)+`|\w+", name):
             raise TypeProblem(f"{name!r} is not a column's name")
@@ -263,7 +263,7 @@ class _Reader:
                 self.skip(closing)
             else:
                 raise TypeProblem(f"{self.peek()!r} is not expected after the type of {unquoted(name)!r}")
-        return Declared(unquoted(name), read, nullable)
+        return DeclaredColumn(unquoted(name), read, nullable)
 
     def skip(self, closing: str | None) -> None:
         depth = 0

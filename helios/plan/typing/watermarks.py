@@ -18,7 +18,7 @@ from helios.steps.union import Union
 from helios.steps.watermark import Watermark
 
 
-def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
+def dedupe_without_watermark(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
     """The problem of a step if it is `dedupe(within=)` on a stream and has no watermark before it.
 
     `schema` has the columns before the step; it is None if they are known only at run.
