@@ -129,12 +129,12 @@ def _other_changes(
     )
     old_trigger, new_trigger = (_setting_text(Trigger, trigger_text, values["trigger"]) for values in (before, after))
     yield from _part_change("trigger", old_trigger, new_trigger, "from the next run on")
-    yield from _part_change("version", kept.version, VERSION, "the run continues from the checkpoint")
+    yield from _part_change("version", kept.version, VERSION, "the checkpoint and the tables are kept")
 
 
 def _steps_consequence(plan: Plan) -> str:
     """The consequence of changed steps, with the commands that show and repair earlier rows."""
-    consequences = ["the run continues from the checkpoint, and earlier rows stay as they are"]
+    consequences = ["the checkpoint is kept, and earlier rows stay as they are"]
     if plan.write.sink.iceberg is not None and not plan.write.sink.many_tables:
         if rehearsal_problem(plan) is None:
             consequences.append("`helios rehearse` shows how they would differ")

@@ -66,7 +66,7 @@ ROWS = {
                 f"- join({INNER}select(id), on=id, how=inner)",
                 f"+ join({INNER}where(id < 5) >> select(id), on=id, how=inner)",
             ),
-            "the run continues from the checkpoint, and earlier rows stay as they are; `helios rehearse` shows",
+            "the checkpoint is kept, and earlier rows stay as they are; `helios rehearse` shows",
             additive=False,
         ),
     ),
