@@ -228,7 +228,7 @@ def _evolution(write: WritePlan, stream: Schema, iceberg: Table, reads: Sequence
         format_version=write.format_version,
     )
     renamed = tuple(pair for read in reads for pair in read.renamed)
-    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops, sources=renamed)
+    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops, source_renames=renamed)
     return evolve(fields.from_schema(expected), target, policy, sink.origin)
 
 

@@ -1,4 +1,4 @@
-"""Columns as trees that include the nullability of nested fields, and the casts between two schemas.
+"""Columns as trees with the nullability of nested fields, and the casts from one schema to another.
 
 The parts of nested types are named as in Iceberg's paths: `points.element.x`, `prices.value.amount`.
 """
@@ -166,8 +166,8 @@ def lossless(stream: SparkType, table: SparkType) -> bool:
 def promotions(table: SparkType) -> tuple[SparkType, ...]:
     """The types to which Iceberg 1.12 promotes a type, narrowest first, in every format version.
 
-    They are those of `TypeUtil.isPromotionAllowed`. Iceberg 1.12 does not have the promotions that v3 adds: `date` to
-    `timestamp_ntz`, and `void` to any type.
+    They are those of `TypeUtil.isPromotionAllowed`. Iceberg 1.12 lacks the promotions that v3 adds:
+    `date` to `timestamp_ntz`, and `void` to any type.
     """
     if table.name == "decimal":
         precision, scale = table.numbers
@@ -186,7 +186,7 @@ class Cell:
         name: The name of the field in the table.
         type: The type of the field in the table.
         source: The name of the field in the stream; None if the stream lacks the field. Then `default` is written.
-        same: Whether the value is written unchanged.
+        same: Whether the value is written as it is.
         default: The SQL of the value that is written if the stream lacks the field; None for null.
         parts: The parts of a value that is rebuilt: fields of a struct, element of an array, key and value of a map.
     """

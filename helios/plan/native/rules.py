@@ -224,7 +224,7 @@ def _contains(value: Term, op: str) -> bool:
 
 
 def _as_floating(operand: Term, other: Term) -> Term:
-    """An operand; converted to double if it is a decimal literal and the other operand is a floating-point number."""
+    """An operand. A decimal literal beside a floating-point number is converted to double."""
     decimal = operand.op == "lit" and operand.kind.startswith("decimal")
     if decimal and operand.text is not None and other.kind in FLOATS:
         return Term("lit", "double", text=repr(float(Decimal(operand.text))))
