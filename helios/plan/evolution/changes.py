@@ -56,7 +56,7 @@ class Change:
     """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The path of the field, with the names after the changes before this one.
+        path: The path of the field, with the names that the earlier changes give.
     """
 
     path: Path
@@ -254,9 +254,7 @@ class _NamedChanges:
             return None
         path, fixed = field_of_table
         if fixed:
-            message = (
-                f"drops: {name!r} of {self.target.name} is a part of an array or a map, and cannot be dropped alone."
-            )
+            message = f"drops: {name!r} of {self.target.name} is part of an array or map, and cannot be dropped alone."
             return self.problem(message, "drop the whole column.")
         uses = {
             "partitioned": self.target.partitioned_by,

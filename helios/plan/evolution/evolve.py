@@ -91,8 +91,8 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    If a required column may be null in the stream (`Field.nullable`), `strict` stops, and `full` makes it optional. With
-    `add_columns`, and if it is an identifier, the column stays required: Spark fails a batch with a null.
+    If a required column may be null in the stream (`Field.nullable`), `strict` stops, and `full` makes it optional.
+    With `add_columns`, and if it is an identifier, the column stays required: Spark fails a batch with a null.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.

@@ -21,12 +21,12 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """True if the source of a flow, or of a flow that it joins or unites with, is followed."""
+    """True if a flow follows its source, or the source of a flow that it joins or unites with."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
 def streaming_steps(flow: Flow) -> list[Step]:
-    """The steps of a flow, and of the flows that it joins or unites with, that process a stream."""
+    """The steps that process a stream: of a flow, and of the flows that it joins or unites with."""
     return [step for inner in flows(flow) for step in inner.steps if is_streaming(inner)]
 
 
@@ -123,7 +123,7 @@ def alias_of(text: str) -> str | None:
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
-    """The group columns of a query whose outer SELECT groups. A group that is not selected is named by its text."""
+    """The group columns of a query whose outer SELECT groups. A group that is not selected has its text as its name."""
     if "group" not in query.lower():
         return None  # without importing the parser
     from sqlglot import exp
@@ -174,7 +174,7 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
 
 
 def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """The problems of sessions over a followed source: Spark requires a group for them, and they cannot be upserted."""
+    """The problems of sessions over a followed source: they need a group, and they cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -236,7 +236,7 @@ def _fix_for_distinct(called: Node) -> str:
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
+    return f"count them approximately, with {counted}; or write each value once to a table, and count those in a batch."
 
 
 def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:

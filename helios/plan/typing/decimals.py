@@ -36,7 +36,7 @@ def exact_type(text: str) -> SparkType:
 
 
 def bounded(precision: int, scale: int) -> SparkType:
-    """Spark's adjustPrecisionScale: keeps the digits before the point, and cuts those after it, but not below six."""
+    """Spark's adjustPrecisionScale: keeps the digits before the point, and at least six of those after it."""
     if precision <= MAX_PRECISION:
         return decimal(precision, scale)
     return decimal(MAX_PRECISION, max(MAX_PRECISION - (precision - scale), min(scale, 6)))

@@ -37,7 +37,7 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 
 
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
-    """Yields a problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
+    """Yields a problem for each `dedupe` without `within` if no key can be the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
         times: set[str] | None = set()
         for step in inner.steps:
@@ -49,7 +49,7 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
 
 
 def _times_after(step: Step, times: set[str]) -> set[str] | None:
-    """The names of the columns with a watermark after a step, in lower case; None if the step may add such columns."""
+    """The names of the columns with a watermark after a step, in lower case; None if any column may be one."""
     if isinstance(step, (Call, Sql, Join, Union)):
         return None
     if isinstance(step, Watermark):
@@ -62,7 +62,7 @@ def _times_after(step: Step, times: set[str]) -> set[str] | None:
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
-    """The last `dedupe(within=)` or aggregate of a flow, and a problem for each two steps that cannot be chained."""
+    """The last `dedupe(within=)` or aggregate of a flow, and the problems of steps that cannot be chained."""
     last: Step | None = None
     problems: list[HeliosError] = []
     for step in flow.steps if is_streaming(flow) else ():

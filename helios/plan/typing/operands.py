@@ -70,7 +70,7 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
             continue
         year, month, day = match.groups()
         number = int(year) - int(month) - int(day)
-        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
+        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, not a date."
         fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
         problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())

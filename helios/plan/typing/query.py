@@ -20,7 +20,7 @@ _PLAIN_TABLE = ("this", "db", "catalog", "alias")
 
 
 def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
-    """The columns of a query over `input`, None if they are known only at run time, and its problems."""
+    """The columns of a query over `input`, None if known only at run time, and the problems of the query."""
     named = label("sql", text)
     try:
         node = _parse(text, named, where)
@@ -140,7 +140,7 @@ class _Reader:
                 self.check(node.args.get(clause), inner)
         group = node.args.get("group")
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-            # Then a group column is null in the rows that are not grouped by it.
+            # A group column is null in the rows that are not grouped by that column.
             columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 
@@ -175,5 +175,5 @@ def _scope_of(schema: Schema | None, qualifier: str) -> Scope:
 
 
 def _has_only(node: Node, *keys: str) -> bool:
-    """True if a node has no parts other than these."""
+    """True if a node has no parts but `keys`."""
     return all(not value or key in keys for key, value in node.args.items())

@@ -33,7 +33,7 @@ def averaged(kind: SparkType) -> SparkType:
 
 
 def rounded(kind: SparkType, digits: int) -> SparkType:
-    """The type of ROUND of a decimal to a number of digits: Spark's `RoundBase` caps the precision, not the scale.
+    """The type of a decimal rounded to a number of digits: Spark's `RoundBase` caps the precision, not the scale.
 
     Examples:
         >>> str(rounded(decimal(38, 18), 18)), str(rounded(decimal(10, 2), -1)), str(rounded(decimal(3, 2), -5))

@@ -115,7 +115,7 @@ def _shift(node: Node, scope: Scope) -> SparkType:
 
 def _cast(node: Node, scope: Scope) -> SparkType:
     to = node.args["to"].sql("spark")
-    # An older sqlglot parses the literal 1.5BD as such a cast; its precision is that of its digits.
+    # An older sqlglot parses the literal 1.5BD as such a cast, but its type has the precision of its digits.
     if to.upper() == "DECIMAL" and node.this.is_number:
         return UNKNOWN
     try:
@@ -141,7 +141,7 @@ def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: 
 
     Args:
         combine: The result type for two decimals.
-        floating: The result type for other numbers; by default the wider one.
+        floating: The result type for other pairs of numbers; by default the wider type of the two.
     """
 
     def rule(node: Node, scope: Scope) -> SparkType:
@@ -224,7 +224,7 @@ def _reverse(node: Node, scope: Scope) -> SparkType:
 
 
 def _piped(node: Node, scope: Scope) -> SparkType:
-    # In Spark || binds as strongly as +, in sqlglot it does not.
+    # In Spark, || binds as strongly as +; in sqlglot, it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
     return results.joined((_first(node, scope), kind_of(node.expression, scope)))

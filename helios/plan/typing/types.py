@@ -143,7 +143,7 @@ def parse_columns(text: str) -> tuple[DeclaredColumn, ...]:
 
 
 class _Reader:
-    """A recursive descent parser of types and column lists; each method reads what its name says and moves `at`."""
+    """A recursive descent parser of types and column lists: each method reads the part that its name says."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m.group(m.lastindex or 0) for m in _TOKEN.finditer(text)]
@@ -279,7 +279,7 @@ def cast_type(kind: SparkType) -> SparkType:
 
 
 def as_decimal(kind: SparkType) -> SparkType | None:
-    """A decimal type for all values of a decimal or whole-number type; None for other types."""
+    """The decimal type that has all values of a decimal or integer type; None for other types."""
     if kind.name == "decimal":
         return kind
     return decimal(_DIGITS[kind.name], 0) if kind.name in _DIGITS else None
@@ -293,7 +293,7 @@ def widest(kinds: Iterable[SparkType]) -> SparkType:
 def wider(a: SparkType, b: SparkType) -> SparkType:
     """The common type of two types by Spark's ANSI coercion.
 
-    It is `unknown` for a string and another type, except void, and if the rule is not certain.
+    It is `unknown` for a string and another type except void, and wherever the rule is not certain.
 
     Examples:
         >>> str(wider(parse_type("decimal(10,2)"), parse_type("int")))

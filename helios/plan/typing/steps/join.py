@@ -60,7 +60,7 @@ def _optional(columns: Sequence[Column]) -> list[Column]:
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
-    """A key column of the result, as USING gives it: from the side whose rows are all kept; None if unknown."""
+    """A key column of the result, as USING gives it: from a side whose rows are all kept; None if neither has it."""
     ours, theirs = left.get(name), right.get(name)
     if ours is None or theirs is None:
         return ours or theirs

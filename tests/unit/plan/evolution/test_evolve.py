@@ -440,9 +440,9 @@ def test_a_nested_identifier_cannot_be_renamed_but_a_whole_one_can() -> None:
 
 WRONG_DROPS = [
     (["old"], "old int", "the stream still carries 'old'"),
-    (["l.element"], "id int", "'l.element' of a.t is a part of an array or a map"),
-    (["m.key.k"], "id int", "'m.key.k' of a.t is a part of an array or a map"),
-    (["m.value"], "id int", "'m.value' of a.t is a part of an array or a map"),
+    (["l.element"], "id int", "'l.element' of a.t is part of an array or map"),
+    (["m.key.k"], "id int", "'m.key.k' of a.t is part of an array or map"),
+    (["m.value"], "id int", "'m.value' of a.t is part of an array or map"),
     (["s", "s.a"], "id int", "name 's' and 's.a'"),
     (["old", "OLD"], "id int", "name 'old' and 'OLD'"),
     (["Id"], "x int", "the rows of a.t are identified by 'Id'"),
