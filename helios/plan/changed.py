@@ -267,7 +267,6 @@ def _text(value: Any) -> str:
 
 
 def as_json(result: Changed | None) -> dict[str, Any] | None:
-    """The result of `changed` as JSON values."""
     if result is None:
         return None
     changes = [asdict(change) for change in result.changes]

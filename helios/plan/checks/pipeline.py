@@ -279,5 +279,4 @@ def spec_fields(table: Table) -> tuple[PartitionField, ...]:
 
 
 def show_fields(fields: Iterable[PartitionField]) -> str:
-    """Partition fields as messages show them."""
     return ", ".join(str(f) for f in fields)

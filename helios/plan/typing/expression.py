@@ -181,10 +181,9 @@ def missing_column_problems(node: Node, scope: Scope, named: str, where: Origin 
 
 
 def _columns(node: Node) -> Iterator[Node]:
-    """Yields the columns in an expression, without those in subqueries."""
+    """Yields the columns in an expression, without those in subqueries, whose names refer to other columns."""
     from sqlglot import exp
 
-    # The names in a subquery refer to other columns.
     for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         if isinstance(column, exp.Column) and not isinstance(column.this, exp.Star):
             yield column

@@ -106,7 +106,6 @@ def quoted(name: str) -> str:
 
 
 def unquoted(name: str) -> str:
-    """A name without the backticks around it."""
     return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
 
 

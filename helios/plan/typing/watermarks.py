@@ -33,7 +33,7 @@ def dedupe_without_watermark(step: Step, flow: Flow, schema: Schema | None) -> l
     within = show_seconds(step.within)
     return [
         DeclarationError(
-            f"{step.text()}: within= is a span of event time, but no watermark before the step names the column.",
+            f"{step.text()}: within= is a span of event time, and no watermark before it names the event-time column.",
             where=step.origin,
             fix=f'put a watermark before it: watermark("{time}", "10 minutes") >> dedupe({keys}, within="{within}").',
         )
