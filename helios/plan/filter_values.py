@@ -1,4 +1,4 @@
-"""Checks the literals in a filter over a table: each must fit the type of the column with which it is compared."""
+"""Checks the literals in a filter over a table: each must fit the type of the compared column."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """The width of each integer type."""
 DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
+DATE_TEXT = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
 """A date, with or without a time of day, as Spark casts it from text: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
-CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
+TIME_OF_DAY = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
 """The time of day after a date, or nothing. Spark accepts a time zone only after seconds."""
-TIME = re.compile(r"T?\d{1,2}:.*")
+TIME_ALONE = re.compile(r"T?\d{1,2}:.*")
 """A time of day without a date; Spark adds the date of today."""
-SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+MOMENT_WORDS = ("epoch", "now", "today", "tomorrow", "yesterday")
 """The words that Spark casts to a date or a timestamp."""
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 """The texts that Spark casts to a boolean."""
@@ -32,7 +32,7 @@ EXAMPLES = {"date": "'2026-01-05'", "timestamp": "'2026-01-05 09:30:00'", "times
 
 
 def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
-    """Rejects a literal that Spark cannot compare with its column.
+    """Rejects a literal that Spark cannot compare with the column beside it.
 
     Nested columns and other expressions are not checked here: Spark checks them.
 
@@ -42,7 +42,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
         option: The command-line option that has the filter, for messages.
 
     Raises:
-        InputError: There is such a literal; the message suggests one that fits.
+        InputError: A literal does not fit the type of its column; the fix has a literal that does.
 
     Examples:
         >>> from sqlglot import parse_one
@@ -86,9 +86,9 @@ def why_misfit(kind: str, value: str, *, is_text: bool) -> str:
     text = value.strip()
     if kind in EXAMPLES:
         fits = (
-            text.lower() in SPECIAL
-            or _is_day(text, timed=kind != "date")
-            or (kind != "date" and TIME.fullmatch(text) is not None)
+            text.lower() in MOMENT_WORDS
+            or _is_date(text, timed=kind != "date")
+            or (kind != "date" and TIME_ALONE.fullmatch(text) is not None)
         )
         return "" if fits else "not a date" if kind == "date" else "not a time"
     if kind in BITS:
@@ -98,13 +98,13 @@ def why_misfit(kind: str, value: str, *, is_text: bool) -> str:
     return "not true or false" if kind == "boolean" and text.lower() not in BOOLEANS else ""
 
 
-def _is_day(text: str, *, timed: bool) -> bool:
+def _is_date(text: str, *, timed: bool) -> bool:
     """True if a text is a date, or a date with a time of day.
 
     For a timestamp (`timed`), Spark parses the time of day, too; for a date, it ignores that part.
     """
-    match = DAY.fullmatch(text)
-    if match is None or (timed and CLOCK.fullmatch(match["time"] or "") is None):
+    match = DATE_TEXT.fullmatch(text)
+    if match is None or (timed and TIME_OF_DAY.fullmatch(match["time"] or "") is None):
         return False
     year, month, day = (int(part) if part else 1 for part in match.groups()[:3])
     with suppress(ValueError):

@@ -123,7 +123,7 @@ def _allowed_after(traits: Traits) -> bool:
 
 
 def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
-    """Yields a problem for each followed source besides the first."""
+    """Yields a problem for each followed source but the first."""
     for inner in flows(pipeline.stream):
         if inner.source is not pipeline.stream.source and inner.source.streaming:
             yield (

@@ -11,7 +11,7 @@ from helios.plan.typing.decimals import number_type
 from helios.plan.typing.scope import Node
 from helios.plan.typing.types import parse_type
 
-WHOLE = ("int", "bigint")
+INTEGERS = ("int", "bigint")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?")
 _CASTS = {"DATE": "date", "TIMESTAMPTZ": "timestamp", "TIMESTAMP": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz"}
@@ -89,7 +89,7 @@ def converted(value: Term, kind: str) -> Term | None:
         return Term("lit", kind, text=text)
     if value.kind.startswith("decimal") and kind == "double":
         return Term("lit", "double", text=repr(float(Decimal(text))))
-    if kind.startswith("decimal") and (value.kind in WHOLE or value.kind.startswith("decimal")):
+    if kind.startswith("decimal") and (value.kind in INTEGERS or value.kind.startswith("decimal")):
         return _decimal(Decimal(text), kind)
     return None
 

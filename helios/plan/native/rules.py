@@ -20,8 +20,8 @@ Columns = Mapping[str, tuple[str, str]]
 
 FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
 """The types of columns that the engine supports."""
-WHOLE = ("int", "bigint")
-NUMBERS = (*WHOLE, "float", "double")
+INTEGERS = ("int", "bigint")
+NUMBERS = (*INTEGERS, "float", "double")
 FLOATS = ("float", "double")
 ORDERED = (*NUMBERS, "string", "date", "timestamp", "timestamp_ntz", "boolean")
 PREDICATES = frozenset(
@@ -201,7 +201,7 @@ def _arithmetic(op: str) -> Rule:
     def rule(node: Node, columns: Columns) -> Term:
         left, right = _operand(node.this, columns), _operand(node.expression, columns)
         # Spark and Polars differ in the rounding and the sign of some floating-point results.
-        if left.kind not in WHOLE or right.kind not in WHOLE:
+        if left.kind not in INTEGERS or right.kind not in INTEGERS:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
         # Spark combines the constants of nested sums and products, and may then overflow in another place.
         nested = _contains(left, op) or _contains(right, op)
@@ -235,7 +235,7 @@ def _negated(node: Node, columns: Columns) -> Term:
     if type(node.this).__name__ == "Literal":
         return literal(node)
     value = _operand(node.this, columns)
-    if value.kind not in WHOLE:
+    if value.kind not in INTEGERS:
         raise NotNative(f"{_shown(node)} negates a {value.kind}")
     return Term("neg", value.kind, (value,))
 

@@ -236,7 +236,8 @@ def _fix_for_distinct(called: Node) -> str:
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    return f"count them approximately, with {counted}; or write each value once to a table, and count those in a batch."
+    by_table = "write each value of a group once to a table, and count the rows of that table in a batch"
+    return f"count them approximately, with {counted}; or {by_table}."
 
 
 def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:

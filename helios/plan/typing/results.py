@@ -47,7 +47,7 @@ def rounded(kind: SparkType, digits: int) -> SparkType:
     return decimal(min(whole_digits + kept, MAX_PRECISION), kept)
 
 
-def whole(kind: SparkType) -> SparkType:
+def floored(kind: SparkType) -> SparkType:
     """The type of FLOOR and CEIL of a number."""
     if kind.name != "decimal":
         return BIGINT
@@ -55,7 +55,7 @@ def whole(kind: SparkType) -> SparkType:
     return decimal(precision - scale + 1, 0) if scale else kind
 
 
-def joined(kinds: Iterable[SparkType]) -> SparkType:
+def concatenated(kinds: Iterable[SparkType]) -> SparkType:
     """The type of CONCAT and ||."""
     distinct = set(kinds)
     names = {kind.name for kind in distinct}

@@ -192,9 +192,9 @@ def _round(node: Node, scope: Scope) -> SparkType:
     return results.rounded(kind, 0 if digits is None else int(digits.name))
 
 
-def _whole(node: Node, scope: Scope) -> SparkType:
+def _floored(node: Node, scope: Scope) -> SparkType:
     kind = _numeric(node, scope)
-    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else results.whole(kind)
+    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else results.floored(kind)
 
 
 def _widest(node: Node, scope: Scope) -> SparkType:
@@ -227,7 +227,7 @@ def _piped(node: Node, scope: Scope) -> SparkType:
     # In Spark, || binds as strongly as +; in sqlglot, it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
-    return results.joined((_first(node, scope), kind_of(node.expression, scope)))
+    return results.concatenated((_first(node, scope), kind_of(node.expression, scope)))
 
 
 def _struct(node: Node, scope: Scope) -> SparkType:
@@ -362,16 +362,16 @@ _RULES: dict[str, Rule] = {
     "Avg": _average,
     "Bracket": _bracket,
     "Case": _case,
-    "Ceil": _whole,
+    "Ceil": _floored,
     "Column": _column,
-    "Concat": lambda node, scope: results.joined(_children(node, scope)),
+    "Concat": lambda node, scope: results.concatenated(_children(node, scope)),
     "DPipe": _piped,
     "DateDiff": _date_difference,
     "Distinct": _distinct,
     "Div": _arithmetic(quotient_of, floating=DOUBLE),
     "Dot": _dot,
     "Extract": _extract,
-    "Floor": _whole,
+    "Floor": _floored,
     "FromJson": _parsed_json,
     "Identifier": _variable,
     "Literal": _literal,
