@@ -1,6 +1,6 @@
 """Checks upserts of several pipelines into one table, without a JVM.
 
-An upsert remembers deleted keys, or the newest `order_by` value of each key. These values are stored outside of the table.
+An upsert remembers deleted keys, or the newest `order_by` value of each key. Both are stored outside of the table.
 A pipeline that does not know them could bring back a deleted row, or replace a newer row with an older one.
 """
 

@@ -75,7 +75,7 @@ def _obstacles(flow: Flow) -> Iterator[str]:
     elif watermarks[0] not in flow.steps:
         yield "the watermark is on a stream that is joined or united"
     elif dropping_index is None:
-        yield "no window and no dedupe keeps state by event time"
+        yield "no window and no dedupe after it keeps state by event time"
     elif len(stateful) != 1:
         yield "several steps keep state"
     elif watermarks[0] not in flow.steps[:dropping_index]:
