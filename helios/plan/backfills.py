@@ -46,7 +46,7 @@ class Ask:
             given.
         commits: The commits whose rows are replaced, as `A..B`; None if `where` is given.
         by: The unit of time or the column by which the rows are cut into slices; None for a single slice.
-        other: The table or the folder that is read instead of the source; None to read the source.
+        other: The table or the folder that is read instead of the source; None if the source itself is read.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
         rows_stay: Whether the user asserts that the changed script moves no row into or out of the filter, and no row
             from one slice to another.
@@ -76,7 +76,7 @@ class Cut:
 
 
 def refuse_backfill(plan: Plan) -> None:
-    """Rejects a pipeline whose history cannot be replaced, with the reason."""
+    """Raises an `InputError` with the reason if a backfill cannot replace the rows of a pipeline."""
     write, fix = plan.write, None
     reason = NOT_BACKFILLED.get(write.sink.target)
     if reason is None and plan.path is ReadPath.STATEFUL:
@@ -84,16 +84,16 @@ def refuse_backfill(plan: Plan) -> None:
     elif reason is None and plan.view is not None:
         reason = "it maintains a view: `helios run --full-refresh` computes it again"
     elif reason is None and not write.mode.traits.only_adds:
-        reason, fix = _refused_mode(write.mode)
+        reason, fix = _why_mode_refused(write.mode)
     if reason is None and plan.path is ReadPath.BATCH:
         reason = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif reason is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
-        reason = "it reads the changes of a source, and the rows that the source has now do not tell them"
+        reason = "it reads the changes of a source, which cannot be found from the source's present rows"
     if reason is not None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {reason}.", where=plan.origin, fix=fix)
 
 
-def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
+def _why_mode_refused(mode: Mode) -> tuple[str | None, str | None]:
     """Why a backfill cannot repair the rows of a mode that replaces rows, and the fix; both are None if it can."""
     upsert, refill = mode.upsert, "refill the target with `helios run --full-refresh`."
     if upsert is None or upsert.history:
@@ -165,7 +165,7 @@ def refuse_other_source(plan: Plan) -> None:
 
 
 def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[str]:
-    """The columns of a target that a filter names, spelled as in the table.
+    """The columns of the target that a filter names, spelled as in the target.
 
     Args:
         columns: The types of the target's columns.
@@ -257,8 +257,8 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
     for name in named:
         if "timestamp" in columns[name]:
             raise InputError(
-                f"{name} is a {columns[name]}, and spark.sql.session.timeZone is {zone}: a backfill takes times in UTC "
-                "alone.",
+                f"{name} is a {columns[name]}, and spark.sql.session.timeZone is {zone}: a backfill takes times "
+                "only in UTC.",
                 fix="name a column that is not a timestamp, such as a date.",
             )
 
@@ -295,7 +295,7 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
             raise InputError(f"--by {by}: {column} is {kind}, whose values are too many to be slices.", fix=f"{fix}.")
         return Cut(column, None, kind)
     if by.partition(".")[0].lower() in known:
-        raise InputError(f"--by {by}: a backfill is not cut by a nested column.", fix="cut by a column, or filter.")
+        raise InputError(f"--by {by}: a backfill is not cut by a nested column.", fix="cut by a top-level column.")
     if by.lower() not in UNITS:
         raise InputError(f"--by {by}: {table} has no such column. {near_miss(by, [*UNITS, *columns])}")
     times = [name for name in named if columns[name] in ("date", "timestamp", "timestamp_ntz")]
@@ -340,7 +340,7 @@ def _index_of(own: Sequence[Commit], text: str, table: str) -> int:
     if len(indexes) > 1:
         ids = ", ".join(str(own[index].snapshot) for index in indexes)
         raise InputError(
-            f"--commits: batch {text} is there {len(indexes)} times, as numbers begin again with each checkpoint.",
+            f"--commits: {len(indexes)} commits have batch {text}, as numbers begin again with each checkpoint.",
             fix=f"name its snapshot: {ids}.",
         )
     if not indexes:

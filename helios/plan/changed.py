@@ -43,7 +43,7 @@ TARGET_SETTINGS = {
 }
 """The settings that a script gives its target, each with the consequence of a change for an existing table."""
 BREAKING = ("mode", "branch", "routed_by")
-"""The settings after whose change the table still has rows that the new setting would not have written."""
+"""The settings whose change leaves rows in the table that the new setting would not have written."""
 
 KNOWN_FROM_TABLE = ("format_version", "branch", "state", "span")
 """The fields of a source that Helios reads from its table; they are unknown before the table exists."""
@@ -69,11 +69,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Changed:
-    """The last run's plan and the differences from it; `unseen` has the texts of steps whose code is not compared."""
+    """The last run's plan and the differences from it; `uncompared` has the texts of steps with unread code."""
 
     kept: KeptPlan
     changes: tuple[Change, ...]
-    unseen: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
 
 
 def changed(plan: Plan) -> Changed | None:
@@ -86,8 +86,8 @@ def changed(plan: Plan) -> Changed | None:
             continue
         if kept is not None:
             steps = (step for flow in flows(plan.stream) for step in flow.steps)
-            unseen = tuple(step.text() for step in steps if step.traits.opaque and not step.sql_texts)
-            return Changed(kept, tuple(differences(kept, plan)), unseen)
+            uncompared = tuple(step.text() for step in steps if step.traits.opaque and not step.sql_texts)
+            return Changed(kept, tuple(differences(kept, plan)), uncompared)
     return None
 
 
@@ -124,15 +124,17 @@ def _other_changes(
     yield from _part_change("path", before["path"], after["path"], means, additive=False)
     yield from _column_changes(before["schema"], after["schema"], plan.write.changes)
     yield from _target_changes(before["target"], after["target"], plan)
-    yield from _part_change("engine", _engine(before["engine"]), _engine(after["engine"]), "the rows are the same")
+    yield from _part_change(
+        "engine", _engine_text(before["engine"]), _engine_text(after["engine"]), "the rows are the same"
+    )
     old_trigger, new_trigger = (_setting_text(Trigger, trigger_text, values["trigger"]) for values in (before, after))
     yield from _part_change("trigger", old_trigger, new_trigger, "from the next run on")
-    yield from _part_change("version", kept.version, VERSION, "checkpoint and tables go on")
+    yield from _part_change("version", kept.version, VERSION, "the checkpoint and the tables are kept")
 
 
 def _steps_consequence(plan: Plan) -> str:
     """The consequence of changed steps, with the commands that show and repair earlier rows."""
-    consequences = ["the checkpoint goes on, and earlier rows stay as they are"]
+    consequences = ["the checkpoint is kept, and earlier rows stay as they are"]
     if plan.write.sink.iceberg is not None and not plan.write.sink.many_tables:
         if rehearsal_problem(plan) is None:
             consequences.append("`helios rehearse` shows how they would differ")
@@ -147,7 +149,7 @@ def _steps_consequence(plan: Plan) -> str:
 
 def _target_changes(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
     """The changes of the target's settings, and the changes that the next run makes to the layout of the table."""
-    means = f"{REFUSED}, unless it is the same table, renamed: the checkpoint is of {before['table']}; {NEW_TARGET}"
+    means = f"{REFUSED}, unless the table was renamed: the checkpoint belongs to {before['table']}; {NEW_TARGET}"
     yield from _part_change("table", before["table"], after["table"], means, additive=False)
     texts: Mapping[str, Callable[[Any], Any]] = {
         "maintenance": lambda values: _setting_text(Maintenance, maintenance_text, values),
@@ -174,14 +176,14 @@ def _setting_text(kind: type[T], render: Callable[[T], str], values: Mapping[str
     return render(kind(**known))
 
 
-def _engine(values: Mapping[str, Any]) -> str:
+def _engine_text(values: Mapping[str, Any]) -> str:
     """The engine as a plan shows it, from its JSON values."""
     setting = "auto" if values.get("from_bytes") else "require"
     return str(Engine(native=values["native"], why=values.get("why") or "", setting=setting))
 
 
 def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
-    """Yields the change of one part; nothing if it is equal. For a mapping, only the changed keys are shown."""
+    """Yields the change of one part; nothing if the values are equal. Of mappings, only the changed keys are shown."""
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -198,7 +200,7 @@ def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, An
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
     both = [name for name in new if name in old]
-    # Sources that one of the two plans follows, and the other reads once.
+    # Sources that one of the two plans follows and the other plan reads once.
     toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
     means = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
     if removed or added:
@@ -218,13 +220,13 @@ def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, An
 
 def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a source that the script decides, as texts; `other` is the same source in the other plan."""
-    undecided: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
+    not_declared: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
     table_existed = [plan_source.get("uuid") is not None for plan_source in (source, other)]
     if any(table_existed) and not all(table_existed):  # the table was created between the two plans
-        undecided += KNOWN_FROM_TABLE
+        not_declared += KNOWN_FROM_TABLE
     if "at" in source and "at" in other:  # `at` is declared; the snapshots that it names change when a branch moves
-        undecided += ("state", "span")
-    settings = {key: _text(value) for key, value in source.items() if key not in undecided}
+        not_declared += ("state", "span")
+    settings = {key: _text(value) for key, value in source.items() if key not in not_declared}
     # Without a table, the columns are those that the script declares.
     if not any(table_existed) and source.get("schema"):
         settings["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
@@ -265,7 +267,6 @@ def _text(value: Any) -> str:
 
 
 def as_json(result: Changed | None) -> dict[str, Any] | None:
-    """The result of `changed` as JSON values."""
     if result is None:
         return None
     changes = [asdict(change) for change in result.changes]
@@ -284,6 +285,6 @@ def as_text(result: Changed | None) -> str:
         lines += [f"{label:>{label_width}}  {line}" for label, line in zip(labels, change.lines, strict=True)]
         indent = " " * (label_width + 2)
         lines += wrap(change.means, 110, initial_indent=f"{indent}=> ", subsequent_indent=f"{indent}   ")
-    if result.unseen:
-        lines.append(f"{'':>{label_width}}  not compared: the code of {', '.join(result.unseen)}")
+    if result.uncompared:
+        lines.append(f"{'':>{label_width}}  not compared: the code of {', '.join(result.uncompared)}")
     return "\n".join(lines)

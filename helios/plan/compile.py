@@ -31,10 +31,10 @@ from helios.plan.checks.carried_order import change_problems
 from helios.plan.checks.loops import endless_loops
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
-    clash,
     exactly_once_problems,
     pipeline_problems,
-    same_identity,
+    plans_clash,
+    same_identity_problem,
     shared_checkpoint,
     uncounted_rows,
     unusable_storages,
@@ -43,18 +43,18 @@ from helios.plan.context import NO_TABLES, Context, Surroundings, Unsettled, Wri
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
-from helios.plan.produced import Produced
+from helios.plan.produced import ScriptTables
 from helios.plan.read_path import path_of, trigger_of
 from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
-from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
+from helios.plan.typing.aggregates import distinct_aggregate_problems, endless_aggregate_problems, is_streaming
 from helios.plan.typing.as_of import AsOfRead, as_of_read, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.filtered_groups import filtered_groups
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
-from helios.plan.typing.watermarks import unmarked_dedupe
+from helios.plan.typing.watermarks import dedupe_without_watermark
 from helios.plan.views import view_problems
 from helios.sources.kinds import is_known, source_kind
 from helios.steps.join import Join
@@ -75,7 +75,7 @@ class Compiled:
 
     @property
     def name(self) -> str:
-        """The pipeline's identity; without a plan, its declared name or its sink."""
+        """The pipeline's identity. Without a plan: the declared name, or else the label of the sink."""
         return self.plan.pipeline if self.plan is not None else self.pipeline.name or self.pipeline.sink.label()
 
     @property
@@ -89,11 +89,11 @@ def compile_pipelines(
 ) -> tuple[list[Plan], list[HeliosError]]:
     """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan. If two pipelines clash, such as by their name, neither has a plan. The table
-    of a source may be missing if another of the pipelines writes it.
+    A pipeline with problems has no plan. If two pipelines clash, for example by the same name, neither has a
+    plan. The table of a source may be missing if another of the pipelines writes the table.
 
     Args:
-        lenient: Whether a pipeline whose only problems are `NOT_FATAL` has a plan.
+        lenient: Whether a pipeline has a plan in spite of problems that are `NOT_FATAL`.
 
     Raises:
         RunError: A catalog or a storage cannot be reached.
@@ -106,12 +106,12 @@ def compile_pipelines(
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
     """Compiles pipelines as `compile_pipelines` does, with the problems of each."""
-    produced = Produced(pipelines, context, lambda flow: _PipelineCompiler(None, context, produced).schema_of(flow))
+    produced = ScriptTables(pipelines, context, lambda flow: _PipelineCompiler(None, context, produced).schema_of(flow))
     compiled: list[Compiled] = []
     for pipeline in pipelines:
         compiler = _PipelineCompiler(pipeline, context, produced)
         compiled.append(Compiled(pipeline, compiler.plan(), compiler.problems))
-    _find_clashes(compiled)
+    _add_clashes(compiled)
     if not context.offline:
         runnable = [(result.plan, result) for result in compiled if result.plan is not None and not result.faults]
         for problem, users in unusable_storages([plan for plan, _ in runnable]).items():
@@ -121,8 +121,8 @@ def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compil
     return compiled
 
 
-def _find_clashes(compiled: Sequence[Compiled]) -> None:
-    """Finds pipelines that clash, such as two with one name, and adds the problem to each of them."""
+def _add_clashes(compiled: Sequence[Compiled]) -> None:
+    """Adds a problem to each pipeline that clashes with another, for example by the same name."""
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
@@ -131,12 +131,12 @@ def _find_clashes(compiled: Sequence[Compiled]) -> None:
             continue
         clashes: list[HeliosError] = []
         if result.plan.pipeline in seen:
-            clashes.append(same_identity(result.plan, seen[result.plan.pipeline], result.pipeline))
+            clashes.append(same_identity_problem(result.plan, seen[result.plan.pipeline], result.pipeline))
         seen.setdefault(result.plan.pipeline, result.pipeline)
         clashes += shared_checkpoint(result.plan, checkpoints) + ambiguous_catalogs(result.plan, catalogs)
         result.problems.extend(clashes)
         for other in compiled[:index] if clashes else ():
-            if other.plan is not None and clash(result.plan, other.plan):
+            if other.plan is not None and plans_clash(result.plan, other.plan):
                 other.problems.extend(clashes)
 
 
@@ -154,7 +154,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
 
 
 def distinct(problems: Iterable[HeliosError]) -> list[HeliosError]:
-    """Problems without duplicates: a shared source or step is compiled once per pipeline."""
+    """The problems without duplicates: a source or step that pipelines share has the same problem in each of them."""
     return list({str(problem): problem for problem in problems}.values())
 
 
@@ -167,7 +167,7 @@ class _PipelineCompiler:
         self.produced = produced
         self.problems: list[HeliosError] = []
         self.reads: list[ReadPlan] = []
-        self.joins_by_commits: list[Join] = []
+        self.joins_by_commit_time: list[Join] = []
 
     def plan(self) -> Plan | None:
         """The plan; None if the kind of a source is unknown, or if the target cannot be resolved."""
@@ -175,7 +175,7 @@ class _PipelineCompiler:
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
-        write = row_of(sink).write(self, sink, schema)
+        write = compiler_of(sink).write(self, sink, schema)
         sources = [read.source for read in self.reads]
         if not all(is_known(source) for source in sources):
             return None
@@ -190,7 +190,7 @@ class _PipelineCompiler:
         former_checkpoint = None
         if pipeline.was and not declared:
             former_checkpoint = default_checkpoint(write.table.catalog, pipeline.was)
-        self.drop_unsettled(write, [location for location in (checkpoint, former_checkpoint) if location])
+        self.drop_unresolved(write, [location for location in (checkpoint, former_checkpoint) if location])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
@@ -223,19 +223,19 @@ class _PipelineCompiler:
         """Adds the problems that depend on the sources, the steps and the sink together."""
         sink = pipeline.sink
         if path is ReadPath.STATEFUL:
-            self.problems += [stateful_as_of(step) for step in self.joins_by_commits]
+            self.problems += [stateful_as_of(step) for step in self.joins_by_commit_time]
             self.problems += view_problems(pipeline) or [
-                *endless_aggregates(pipeline.stream, sink),
+                *endless_aggregate_problems(pipeline.stream, sink),
                 *filtered_groups(pipeline.stream, sink),
-                *distinct_aggregates(pipeline.stream),
+                *distinct_aggregate_problems(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]
-        self.problems += row_of(sink).problems(self, pipeline, sink, path, sources)
+        self.problems += compiler_of(sink).problems(self, pipeline, sink, path, sources)
 
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
-        """The columns of a flow; adds its reads and problems."""
+        """The columns of a flow. Adds the flow's reads and problems."""
         try:
             kind = source_kind(flow.source)
             mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
@@ -251,7 +251,7 @@ class _PipelineCompiler:
         return schema
 
     def schema_after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
-        """The columns after a step; adds its reads and problems."""
+        """The columns after a step. Adds the step's reads and problems."""
         other: Schema | None = None
         index = len(self.reads)
         if isinstance(step, (Join, Union)):
@@ -267,21 +267,21 @@ class _PipelineCompiler:
         result, problems = infer(step, schema, other)
         time_problems = timed_join_problems(step, flow, schema, other)
         if isinstance(step, Join) and step.as_of is not None and not time_problems:
-            self.note_as_of(step, index, other)
-        self.problems += problems + time_problems + unmarked_dedupe(step, flow, schema)
+            self.store_as_of(step, index, other)
+        self.problems += problems + time_problems + dedupe_without_watermark(step, flow, schema)
         return result
 
-    def note_as_of(self, step: Join, index: int, right: Schema | None) -> None:
-        """Notes how the right side of a join as of a time is read.
+    def store_as_of(self, step: Join, index: int, right: Schema | None) -> None:
+        """Stores in `reads` how the right side of a join as of a time is read.
 
         Args:
             index: The index of the right side's source in `reads`.
-            right: The right side's columns.
+            right: The columns of the right side.
         """
         as_of = as_of_read(step, right)
         self.reads[index] = replace(self.reads[index], joined=f"as of {step.as_of}: {as_of.value}")
         if as_of is AsOfRead.COMMITS:
-            self.joins_by_commits.append(step)
+            self.joins_by_commit_time.append(step)
 
     # sinks
 
@@ -322,7 +322,7 @@ class _PipelineCompiler:
     # the checkpoint
 
     def checkpoint(self, declared: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
-        """The location of the checkpoint; adds its problems."""
+        """The location of the checkpoint. Adds the problems of the location."""
         location = hadoop_uri(declared) if declared else default_checkpoint(write.table.catalog, identity)
         catalog = write.table.catalog
         example = f'.checkpoint("/shared/checkpoints/{file_name(identity, also="@")}")'
@@ -356,7 +356,7 @@ class _PipelineCompiler:
             )
         return location
 
-    def drop_unsettled(self, write: WritePlan, checkpoints: list[str]) -> None:
+    def drop_unresolved(self, write: WritePlan, checkpoints: list[str]) -> None:
         """Drops the problems of the declared start if a checkpoint shows that the pipeline has started before."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
             from helios.table.readers import has_begun
@@ -366,8 +366,8 @@ class _PipelineCompiler:
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
 
-class SinkRow(NamedTuple):
-    """The functions that compile a kind of sink.
+class SinkCompiler(NamedTuple):
+    """The functions that compile the sinks of one kind.
 
     Attributes:
         write: Returns the write plan; None if it cannot be made.
@@ -378,10 +378,12 @@ class SinkRow(NamedTuple):
     problems: Callable[[_PipelineCompiler, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
 
 
-TABLES = SinkRow(_PipelineCompiler.plan_table_write, _PipelineCompiler.table_problems)
-OUTPUTS = SinkRow(_PipelineCompiler.plan_output_write, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+TABLE_SINKS = SinkCompiler(_PipelineCompiler.plan_table_write, _PipelineCompiler.table_problems)
+OUTPUT_SINKS = SinkCompiler(
+    _PipelineCompiler.plan_output_write, lambda _, pipeline, sink, *__: output_problems(pipeline, sink)
+)
 
 
-def row_of(sink: Sink) -> SinkRow:
-    """The functions that compile a sink: those of tables, or those of targets that keep no record."""
-    return TABLES if sink.iceberg is not None else OUTPUTS
+def compiler_of(sink: Sink) -> SinkCompiler:
+    """The functions that compile a sink: those for tables, or those for outputs, which keep no record."""
+    return TABLE_SINKS if sink.iceberg is not None else OUTPUT_SINKS

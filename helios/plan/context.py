@@ -77,5 +77,5 @@ class Surroundings:
 class Unsettled(NotFound):
     """The problem of a followed source whose declared start, such as a snapshot, does not exist.
 
-    It does not stop a pipeline that has a checkpoint, because such a pipeline continues from the checkpoint.
+    The problem does not stop a pipeline with a checkpoint, which continues from there.
     """

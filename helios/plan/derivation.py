@@ -18,7 +18,7 @@ from helios.plan.typing.expression import parse
 from helios.table.step_texts import RAW_OR_COMMENT, arguments
 
 ONLY_REMOVE = ("where", "expect", "sample", "dedupe", "watermark", "drop")
-"""Steps that only remove rows or columns, and do not change values."""
+"""Steps that remove rows or columns, and change no values."""
 OPAQUE = ("sql", "union", "aggregate", "window", "session_window")
 """Steps in which any column may come from any other: their whole text is compared, and so are all steps before them."""
 HARMLESS = (
@@ -155,9 +155,9 @@ COLUMN_STEPS = {
 def _why_join_differs(
     text: str, derivation: Derivation, sources: Sequence[Mapping[str, Any]], before: Sequence[str]
 ) -> str:
-    """Why a join may give needed columns other values than before; empty if they all come from the left side.
+    """Why a join may give needed columns other values than before: the right side's rows may have changed.
 
-    The rows of the right side may have changed since.
+    Empty if the needed columns all come from the left side.
     """
     on, _, how = text.rpartition(", on=")[2].partition(", how=")
     keys = {key.strip().lower() for key in on.split(",")}
@@ -173,7 +173,7 @@ def _why_join_differs(
 
 
 def why_values_may_differ(kept: Iterable[Mapping[str, Any]], now: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Why a plan may compute other values for some columns of a row than the plans that wrote it; empty if not."""
+    """Why a plan may compute other values for some columns of a row than the plans that wrote the row; or empty."""
     present = derivation_of(now, columns)
     for plan in kept:
         before = derivation_of(plan, columns)
@@ -193,7 +193,7 @@ def why_values_may_differ(kept: Iterable[Mapping[str, Any]], now: Mapping[str, A
 def _read_differently(
     before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], derivation: Derivation
 ) -> Iterator[str]:
-    """Yields the followed sources that only one of two plans has, or whose needed values they read differently."""
+    """Yields the followed sources that only one plan has, or whose needed values the two plans read differently."""
     old, new = ({source["name"]: source for source in sources if source["followed"]} for sources in (before, now))
     yield from (name for name in {**old, **new} if name not in old or name not in new)
     for name in old.keys() & new.keys():

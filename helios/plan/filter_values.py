@@ -1,4 +1,4 @@
-"""Checks the literals in a filter over a table: each must fit the type of the column with which it is compared."""
+"""Checks the literals in a filter over a table: each must fit the type of the compared column."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """The width of each integer type."""
 DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
+DATE_TEXT = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
 """A date, with or without a time of day, as Spark casts it from text: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
-CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
+TIME_OF_DAY = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
 """The time of day after a date, or nothing. Spark accepts a time zone only after seconds."""
-TIME = re.compile(r"T?\d{1,2}:.*")
+TIME_ALONE = re.compile(r"T?\d{1,2}:.*")
 """A time of day without a date; Spark adds the date of today."""
-SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+MOMENT_WORDS = ("epoch", "now", "today", "tomorrow", "yesterday")
 """The words that Spark casts to a date or a timestamp."""
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 """The texts that Spark casts to a boolean."""
@@ -32,7 +32,7 @@ EXAMPLES = {"date": "'2026-01-05'", "timestamp": "'2026-01-05 09:30:00'", "times
 
 
 def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
-    """Rejects a literal that Spark cannot compare with its column.
+    """Rejects a literal that Spark cannot compare with the column beside it.
 
     Nested columns and other expressions are not checked here: Spark checks them.
 
@@ -42,7 +42,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
         option: The command-line option that has the filter, for messages.
 
     Raises:
-        InputError: There is such a literal; the message suggests one that fits.
+        InputError: A literal does not fit the type of its column; the fix has a literal that does.
 
     Examples:
         >>> from sqlglot import parse_one
@@ -55,7 +55,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
     for comparison, column, value in _comparisons(parsed):
         kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
         sign = "-" if value.parent is not None and value.parent.key == "neg" else ""
-        if kind and (why := misfit(kind, sign + value.this, is_text=value.is_string)):
+        if kind and (why := why_misfit(kind, sign + value.this, is_text=value.is_string)):
             shown = sign + value.sql("spark")
             raise InputError(
                 f"{option}, {column.name}: {shown} is {why}.",
@@ -63,19 +63,19 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
             )
 
 
-def misfit(kind: str, value: str, *, is_text: bool) -> str:
+def why_misfit(kind: str, value: str, *, is_text: bool) -> str:
     """Why a value does not fit a type; empty if it fits, or if only Spark can tell.
 
     Examples:
-        >>> misfit("date", "yesterdy", is_text=True), misfit("date", "2026-1-5", is_text=True)
+        >>> why_misfit("date", "yesterdy", is_text=True), why_misfit("date", "2026-1-5", is_text=True)
         ('not a date', '')
-        >>> misfit("bigint", "12x", is_text=True), misfit("string", "5", is_text=False)
+        >>> why_misfit("bigint", "12x", is_text=True), why_misfit("string", "5", is_text=False)
         ('not a whole number', 'a number and not a text')
-        >>> misfit("int", "2147483648", is_text=False), misfit("decimal(4,2)", "-100", is_text=True)
+        >>> why_misfit("int", "2147483648", is_text=False), why_misfit("decimal(4,2)", "-100", is_text=True)
         ('not an int (at most 2147483647)', 'not a decimal(4,2) (at least -99.99)')
     """
     if not is_text:
-        return _beyond(kind, value) or {
+        return _why_out_of_range(kind, value) or {
             "date": "a number and not a date",
             "timestamp": "a number and not a time",
             "timestamp_ntz": "a number and not a time",
@@ -86,25 +86,25 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
     text = value.strip()
     if kind in EXAMPLES:
         fits = (
-            text.lower() in SPECIAL
-            or _is_day(text, timed=kind != "date")
-            or (kind != "date" and TIME.fullmatch(text) is not None)
+            text.lower() in MOMENT_WORDS
+            or _is_date(text, timed=kind != "date")
+            or (kind != "date" and TIME_ALONE.fullmatch(text) is not None)
         )
         return "" if fits else "not a date" if kind == "date" else "not a time"
     if kind in BITS:
-        return _beyond(kind, text) if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
+        return _why_out_of_range(kind, text) if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
     if kind.startswith("decimal"):
-        return _beyond(kind, text) if _is_number(text) else "not a number"
+        return _why_out_of_range(kind, text) if _is_number(text) else "not a number"
     return "not true or false" if kind == "boolean" and text.lower() not in BOOLEANS else ""
 
 
-def _is_day(text: str, *, timed: bool) -> bool:
+def _is_date(text: str, *, timed: bool) -> bool:
     """True if a text is a date, or a date with a time of day.
 
     For a timestamp (`timed`), Spark parses the time of day, too; for a date, it ignores that part.
     """
-    match = DAY.fullmatch(text)
-    if match is None or (timed and CLOCK.fullmatch(match["time"] or "") is None):
+    match = DATE_TEXT.fullmatch(text)
+    if match is None or (timed and TIME_OF_DAY.fullmatch(match["time"] or "") is None):
         return False
     year, month, day = (int(part) if part else 1 for part in match.groups()[:3])
     with suppress(ValueError):
@@ -113,7 +113,7 @@ def _is_day(text: str, *, timed: bool) -> bool:
     return False
 
 
-def _beyond(kind: str, value: str) -> str:
+def _why_out_of_range(kind: str, value: str) -> str:
     """Why a number is beyond the range of a numeric type; empty if it is not."""
     if not _is_number(value):
         return ""

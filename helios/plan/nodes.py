@@ -75,9 +75,9 @@ class ReadPlan:
         snapshot: The current snapshot of the branch that is read.
         schema: The columns of the source; None if they are known only at run.
         branch: The branch that is read or followed; None for main.
-        state: The snapshot that `.as_of()`, `.at_snapshot()` or `.at_ref()` names; None without such a call. All its
-            rows are read; a followed source reads the later commits after them.
-        span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
+        state: The snapshot that `.as_of()`, `.at_snapshot()` or `.at_ref()` names; None without such a call. All
+            rows of the snapshot are read; a followed source then reads the later commits.
+        span: The snapshots `(after, to]` that a source of history reads; if `after` is None, all snapshots up to `to`.
         format_version: The format version of the table; None if `uuid` is None.
         scan: The files that the next scan opens; None if it was not planned, or has no predicates.
         backlog: The rows that the next run reads; None if the table is not followed, or the backlog was not looked up.
@@ -145,8 +145,8 @@ class Trigger:
         every: Seconds between batches.
         why: The setting that decides `every`.
         max_rows: The approximate maximum of rows in a batch; None if nothing bounds them.
-        bound: The setting that decides `max_rows`; empty without one.
-        max_files: The maximum of files in a batch: the smallest `max_files=` of the followed sources; None without one.
+        bound: The setting that decides `max_rows`; empty if `max_rows` is None.
+        max_files: The maximum of files in a batch: the smallest `max_files=` of the followed sources, or None.
     """
 
     every: float
@@ -170,7 +170,7 @@ class WritePlan:
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
         bytes: The size of the data files of the existing table; None if unknown.
-        pipelines: The present and the former name of the pipeline; the table may have its record under either.
+        pipelines: The present and the former name of the pipeline; the table may have a record under either.
         notes: Notes on the rows of other pipelines and of earlier runs in the table.
     """
 
@@ -236,7 +236,7 @@ class Plan:
             location is declared.
         catalogs: The catalogs of the tables that the pipeline reads and writes.
         components: The jars that a run needs.
-        declared: The pipeline as declared.
+        declared: The pipeline as the script declares it.
         neighbours: All catalogs of the configuration and of the script, whether or not this pipeline uses them.
         engine: The engine that runs the pipeline.
         spill: The sorts and shuffles whose data goes to a local disk when it exceeds memory; None if there are none.
@@ -382,11 +382,11 @@ _renderer: Callable[[Plan], str] = repr
 
 
 def set_renderer(renderer: Callable[[Plan], str]) -> None:
-    """Sets the function that `str(plan)` calls; its module imports this one, so `helios.plan` passes it in."""
+    """Sets the function that `str(plan)` calls, of `helios.plan.text`, which this module cannot import."""
     global _renderer
     _renderer = renderer
 
 
 def step_texts(flow: Flow) -> list[str]:
-    """The transformations of a flow, as texts. Two flows with the same transformations have the same texts."""
+    """The transformations of a flow, as texts: equal texts mean equal transformations."""
     return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

@@ -136,7 +136,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
 def declared_notes(
     plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
 ) -> Iterator[str]:
-    """Yields notes on pipelines of the same run that write rows of the same source, and have no record yet.
+    """Yields notes on pipelines of the same run that write rows of the same source, but have no record yet.
 
     Args:
         others: The names of other pipelines that have a record.
@@ -150,7 +150,7 @@ def declared_notes(
         entry = source_of_both(plan, other) if other.pipeline not in others else None
         if entry is not None and other.write.mode.traits.stores:
             source = entry["source"]
-            yield f"{other.pipeline}, of the same script, writes rows of {source}, too: what both read is written twice"
+            yield f"{other.pipeline}, of the same script, writes rows of {source}, too: rows that both read come twice"
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
@@ -170,14 +170,14 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
             consequence = (
                 "rows of equal keys replace each other"
                 if plan.write.mode.upsert is not None
-                else "rows that both have read are there twice"
+                else "rows that both have read are in the table twice"
             )
             yield f"{name} has written rows of {source}, too: {consequence}"
         else:
             yield (
-                f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
-                f"refused, unless it declares its former name, {renaming_call(plan, name) or '.named(new, was=old)'}, "
-                f"or runs with --beside {name}"
+                f"{name} has written rows of {source}, which this pipeline would write once more: the first run of "
+                "this pipeline is refused, unless the pipeline declares its former name, "
+                f"{renaming_call(plan, name) or '.named(new, was=old)'}, or runs with --beside {name}"
             )
     yield from _appended_again(plan, own)
 

@@ -39,12 +39,12 @@ def entries(record: Record) -> Iterator[Entry]:
 
 
 def shared_source(plan: Plan, record: Record) -> str | None:
-    """The name of a source in a record whose rows the pipeline also writes; None if there is none."""
+    """The name of a source whose rows both the recorded pipeline and `plan` write; None if there is none."""
     return next((str(entry["source"]) for entry in entries(record) if _writes_rows_of(plan, entry)), None)
 
 
 def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of an entry's source: the same by name, UUID or the rule of its kind."""
+    """True if the pipeline writes rows of an entry's source, by its name, its UUID or the rule of its kind."""
     return any(
         read.source.comparable
         and (
@@ -57,7 +57,7 @@ def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads whose rows a pipeline writes: all streams, or, without a stream, the reads that are not only joined."""
+    """The reads whose rows a pipeline writes: the followed sources; without any, the sources that are not joined."""
     sources = list(_united_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
@@ -88,7 +88,7 @@ def source_of_both(plan: Plan, other: Plan) -> Entry | None:
 
 
 def _united_sources(flow: Flow) -> Iterator[Source]:
-    """Yields the source of a flow and the sources of the flows in its unions, but not of the flows that it joins."""
+    """Yields the source of a flow and the sources of the flows that are united with it, but not of joined flows."""
     yield flow.source
     for step in flow.steps:
         if isinstance(step, Union):

@@ -1,7 +1,7 @@
 """Checks upserts of several pipelines into one table, without a JVM.
 
-An upsert remembers deleted keys, or the newest `order_by` value of each key: it stores them outside of the table.
-Another pipeline that does not know them could bring back a deleted row, or replace a newer row with an older one.
+An upsert remembers deleted keys, or the newest `order_by` value of each key. Both are stored outside of the table.
+A pipeline that does not know them could bring back a deleted row, or replace a newer row with an older one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEYS, NEWEST, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
 """The names of an upsert's terms in a ledger record."""
-ORDERS = "the newest order of each key"
+NEWEST_ORDERS = "the newest order of each key"
 """The value of `REMEMBERS` if the table does not store the order. Otherwise only deleted keys are remembered."""
 
 
@@ -100,7 +100,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     order_stored = upsert.stores_order and is_column and not ordered_by_log
     remembers = None
     if ordered_by_log or (upsert.order_by is not None and (upsert.delete_when is not None or not order_stored)):
-        remembers = "deleted keys" if order_stored or upsert.history else ORDERS
+        remembers = "deleted keys" if order_stored or upsert.history else NEWEST_ORDERS
     terms: dict[str, Any] = {KEYS: sorted(key.lower() for key in upsert.keys)}
     terms |= {NEWEST: upsert.order_by, REMEMBERS: remembers}
     if upsert.history:
@@ -126,7 +126,7 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
     """
     if theirs is None or mine[NEWEST] in (None, LOG):  # positions in two logs cannot be compared
         return False
-    both_or_neither = (mine.get(REMEMBERS) == ORDERS) == (theirs.get(REMEMBERS) == ORDERS)
+    both_or_neither = (mine.get(REMEMBERS) == NEWEST_ORDERS) == (theirs.get(REMEMBERS) == NEWEST_ORDERS)
     return both_or_neither and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
 
 

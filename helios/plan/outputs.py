@@ -13,16 +13,16 @@ from helios.plan.nodes import WritePlan
 from helios.plan.typing.late import quarantining_watermarks
 from helios.steps.expect import Expect
 
-TEMPORARY = "helios_output"
-"""The name of the in-memory catalog of a sink whose progress is lost when its run ends."""
+TEMPORARY_CATALOG = "helios_output"
+"""The name of the in-memory catalog of a sink whose progress is lost when the run ends."""
 
 
 def plan_output(sink: Output, home: Catalog) -> WritePlan:
     """The write plan of a sink that is not a table: rows are appended.
 
-    `home` is the catalog whose warehouse keeps the progress of a lasting sink.
+    `home` is the catalog whose warehouse keeps the progress, if the sink outlives the process.
     """
-    catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
+    catalog = home if sink.lasting else Catalog.memory(TEMPORARY_CATALOG)
     return WritePlan(
         table=OutputName(catalog, (sink.kind,), sink.name),
         sink=sink,
@@ -36,8 +36,8 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
 def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
     """Yields the problems of a pipeline whose sink is not a table.
 
-    They are the parts that only tables support (a record of batches, changes, a quarantine), and wrong settings of the
-    sink.
+    The pipeline may need what only tables have (a record of batches, changes, a quarantine), or the sink has wrong
+    settings.
     """
     if sink.demands_exactly_once:
         yield DeclarationError(

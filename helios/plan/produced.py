@@ -14,7 +14,7 @@ from helios.plan.target import columns_of_new
 from helios.plan.typing.schema import Schema
 
 
-class Produced:
+class ScriptTables:
     """The tables that pipelines write. Of routed and mirrored tables, only the prefix of the names is known.
 
     Args:

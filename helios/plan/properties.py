@@ -1,4 +1,4 @@
-"""The Iceberg table properties that carry out a sink's write settings."""
+"""The Iceberg table properties for a sink's write settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
 """The compression levels of each codec that has levels."""
 GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "BEST_COMPRESSION")
 """The names of the levels 1 to 9 in Hadoop's codec, which Iceberg's Parquet writer uses."""
-
 
 METADATA_FILES = {
     "write.metadata.delete-after-commit.enabled": "true",
@@ -54,7 +53,7 @@ def new_table_properties(sink: IcebergSink, *, followed: bool = False) -> dict[s
 
 
 def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = None) -> str:
-    """The format of data files, by an existing table's properties, or else by the sink's."""
+    """The format of data files: from the properties of an existing table, or else from those of the sink."""
     table = dict(sink.properties) if properties is None else properties
     return table.get("write.format.default", "parquet").lower()
 
@@ -62,7 +61,7 @@ def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = Non
 def write_overrides(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
     """The properties that a pipeline's writes use instead of those of the table.
 
-    `file_format` is that of the table's data files; by default, it is the one that the sink declares for a new table.
+    `file_format` is the format of the table's data files; by default, the format that the sink declares for new tables.
     """
     file_format = file_format or default_format(sink)
     properties: dict[str, str] = {}

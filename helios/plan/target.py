@@ -98,15 +98,15 @@ def _plan_new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[
         columns = stored_columns(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
         problems += name_clashes(sink, columns)
-        problems += _unstorable(write, columns)
+        problems += _unstorable_columns(write, columns)
     if write.exists is False:
-        problems += _missing_table(write)
-        problems += _unpartitioned(write, sink.partitioning or ())
+        problems += _missing_table_problem(write)
+        problems += _unpartitioned_problem(write, sink.partitioning or ())
     problems += table_problems(sink, stream, columns if write.exists is False else None)
     return write, problems
 
 
-def _missing_table(write: WritePlan) -> list[HeliosError]:
+def _missing_table_problem(write: WritePlan) -> list[HeliosError]:
     """The problem of a missing table that the sink does not create."""
     sink = write.iceberg
     if sink.creates and sink.mode.traits.stores:
@@ -117,7 +117,7 @@ def _missing_table(write: WritePlan) -> list[HeliosError]:
     return [problem]
 
 
-def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
+def _unstorable_columns(write: WritePlan, columns: Schema) -> list[HeliosError]:
     """The problems of columns that a new table cannot have."""
     if not columns.exact:
         return []
@@ -139,8 +139,8 @@ def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schem
     return _as_schema(evolution.fields) if not evolution.problems else None
 
 
-def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
-    """The problem of a mode that replaces partitions if the table has none."""
+def _unpartitioned_problem(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
+    """The problem of a mode that replaces partitions, for a table without partitions."""
     if partitioning or not write.mode.traits.partitioned:
         return []
     return [
@@ -174,7 +174,7 @@ def plan_existing(
         growth=growth(iceberg),
         bytes=_size(iceberg),
     )
-    problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
+    problems = [*codec_problems(sink, write.file_format), *_merge_on_read_problem(write)]
     problems += unsupported_types(
         write.table.text, iceberg.schema(), sink.origin, fix="drop them, or write another table"
     )
@@ -193,7 +193,7 @@ def plan_existing(
             after = _as_schema(evolution.fields)
     spec_changes, spec_problems = _spec_change(write, after)
     problems += spec_problems
-    problems += _unpartitioned(write, sink.partitioning or actual)
+    problems += _unpartitioned_problem(write, sink.partitioning or actual)
     branch_changes, branch_problems = _branch_change(sink, iceberg)
     problems += branch_problems
     problems += existing_key_problems(sink, stream, _after_renames(sink, before))
@@ -228,12 +228,12 @@ def _evolution(write: WritePlan, stream: Schema, iceberg: Table, reads: Sequence
         format_version=write.format_version,
     )
     renamed = tuple(pair for read in reads for pair in read.renamed)
-    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops, sources=renamed)
+    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops, source_renames=renamed)
     return evolve(fields.from_schema(expected), target, policy, sink.origin)
 
 
 def _as_schema(columns: fields.Fields) -> Schema:
-    return Schema(tuple(Column.of(f.name, f.whole, f.nullable is not False) for f in columns))
+    return Schema(tuple(Column.of(f.name, f.full_type, f.nullable is not False) for f in columns))
 
 
 def _after_renames(sink: IcebergSink, columns: Schema) -> Schema:
@@ -282,7 +282,7 @@ def _sort_change(sink: IcebergSink, iceberg: Table) -> list[str]:
 
 
 def _branch_change(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosError]]:
-    """The creation of the branch, as text, if the branch is missing, or the problem that prevents it."""
+    """The creation of a missing branch, as text, or the problem that prevents the creation."""
     name = sink.branch_name
     if name is None:
         return [], []
@@ -295,8 +295,8 @@ def _branch_change(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[H
     return [], [DeclarationError(message, where=sink.origin, fix="choose another name for the branch.")]
 
 
-def _row_changes(write: WritePlan) -> list[HeliosError]:
-    """The problem of a declared merge-on-read if the format version of the table has no delete files."""
+def _merge_on_read_problem(write: WritePlan) -> list[HeliosError]:
+    """The problem of a declared merge-on-read for a table whose format version has no delete files."""
     if write.iceberg.row_changes != "merge-on-read" or write.format_version >= MERGE_ON_READ_SINCE:
         return []
     return [
@@ -304,7 +304,7 @@ def _row_changes(write: WritePlan) -> list[HeliosError]:
             f'write_mode("merge-on-read"): {write.table.text} is of format v{write.format_version}, which has no '
             "delete files.",
             where=write.iceberg.origin,
-            fix='write write_mode("copy-on-write"), or upgrade the table first; Helios never does.',
+            fix='write write_mode("copy-on-write"), or upgrade the table first; Helios never upgrades a table.',
         )
     ]
 

@@ -45,7 +45,7 @@ MIRROR_CHANGES = {
 
 
 def lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yields every line as a label and a text. The label is empty, or begins with `_`, if the label above applies."""
+    """Yields every line as a label and a text. If the label above applies, the label is empty or begins with `_`."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
@@ -180,7 +180,7 @@ def _spilled(spill: Spill) -> str:
     where = "each executor's spark.local.dir" if spill.folder is None else spill.folder
     free = f" ({show_bytes(spill.free)} free)" if spill.free is not None else ""
     size = f" ({show_bytes(spill.target)} of files)" if spill.target is not None else ""
-    return f"to {where}{free} what exceeds memory: {', '.join(spill.what)}{size}"
+    return f"data beyond memory goes to {where}{free}: {', '.join(spill.what)}{size}"
 
 
 def _history_note(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -196,8 +196,8 @@ def _history_note(plan: Plan) -> Iterator[tuple[str, str]]:
 def _existence(write: WritePlan) -> str:
     sink = write.iceberg
     if sink.many_tables:
-        named = "first changes" if sink.mirrors else "values"
-        return f"tables are created as their {named} come" if sink.creates else "only existing tables"
+        named = "change" if sink.mirrors else "row"
+        return f"each table is created with its first {named}" if sink.creates else "only existing tables"
     missing = "will be created" if sink.creates else "is missing"
     return {True: "exists", False: missing, None: "not looked up"}[write.exists]
 
@@ -264,7 +264,7 @@ def retry_text(retry: Retry) -> str:
 
 
 def _compaction_note(write: WritePlan, settings: Maintenance) -> Iterator[tuple[str, str]]:
-    """Yields a note on a compacted v2 table of appends, which does not show which commit added a row."""
+    """Yields a note on a v2 table of appends: after a compaction, it is unknown which commit added a row."""
     untraced = write.exists is False and write.mode.traits.only_adds and write.format_version < 3
     if settings.compact is not None and untraced:
         yield "", "`backfill --commits` finds no rows of a compacted v2 table; with .format_version(3) it does"

@@ -42,25 +42,25 @@ def view_of(pipeline: Pipeline) -> View | None:
         'aggregate([name], n=count(*))'
         >>> view_of(counted >> Iceberg.sink("a.t"))
     """
-    if not _followed_changes(pipeline) or next(_obstacles(pipeline), None) is not None:
+    if not _follows_changes(pipeline) or next(_obstacles(pipeline), None) is not None:
         return None
     return _split(pipeline.stream.steps)
 
 
 def view_problems(pipeline: Pipeline) -> list[HeliosError]:
-    """The problems of a stateful pipeline that follows changes and is not a view."""
-    if not _followed_changes(pipeline):
+    """The problems of a stateful pipeline that follows changes, if it is not a view."""
+    if not _follows_changes(pipeline):
         return []
     return [DeclarationError(message, where=where, fix=fix) for message, where, fix in _obstacles(pipeline)]
 
 
-def _followed_changes(pipeline: Pipeline) -> bool:
+def _follows_changes(pipeline: Pipeline) -> bool:
     sources = [inner.source for inner in flows(pipeline.stream)]
     return any(s.streaming and s.reads_changes for s in sources)
 
 
 def _split(steps: Sequence[Step]) -> View | None:
-    """The only aggregate, and the steps before and after it; None if there is no or more than one aggregate."""
+    """The only aggregate, and the steps before and after it; None unless there is exactly one aggregate."""
     aggregates = [(index, step) for index, step in enumerate(steps) if isinstance(step, Aggregate)]
     if len(aggregates) != 1:
         return None
@@ -123,7 +123,7 @@ def _allowed_after(traits: Traits) -> bool:
 
 
 def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
-    """Yields a problem for each followed source besides the first."""
+    """Yields a problem for each followed source but the first."""
     for inner in flows(pipeline.stream):
         if inner.source is not pipeline.stream.source and inner.source.streaming:
             yield (

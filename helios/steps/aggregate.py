@@ -16,7 +16,7 @@ from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 
 class TimeWindow(NamedTuple):
-    """A time window: the event-time column, the window's size or a session's gap, and the slide, both in seconds."""
+    """A time window: the event-time column; the size, or the gap of a session; and the slide. Spans are in seconds."""
 
     column: str
     size: float
@@ -92,7 +92,7 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
 
 
 def session_window(column: str, gap: float | str | timedelta) -> Window:
-    """Event-time sessions: a row joins the session of the row before it in its group, if it follows within the gap.
+    """Event-time sessions: a row joins the session of the previous row of its group, if the row follows within the gap.
 
     A session ends one gap after its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
     """

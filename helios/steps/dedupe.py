@@ -31,10 +31,10 @@ def dedupe(*keys: str | Sequence[str], within: float | str | timedelta | None = 
 
     Args:
         keys: The key columns; two nulls are equal.
-        within: Drops a row if its event time, the watermark's column, is at most this much later than that of the last
-            row that was kept for the key; how rows are split into batches does not matter. On a followed source, a row
-            is written when the watermark has passed it. Without `within`, one row of each key is kept for ever; on a
-            followed source, the keys must then include the watermark's column.
+        within: Drops a row if its event time, which is the watermark's column, is at most this much later than the
+            event time of the last row kept for the key, however rows are split into batches. On a followed source, a
+            row is written when the watermark has passed it. Without `within`, one row of each key is kept for ever; on
+            a followed source, the keys must then include the watermark's column.
 
     Raises:
         DeclarationError: There is no key.

@@ -38,5 +38,4 @@ def shown(pairs: Pairs) -> str:
 
 
 def expressions(pairs: Pairs) -> tuple[str, ...]:
-    """The expressions of pairs, without the names."""
     return tuple(expression for _, expression in pairs)

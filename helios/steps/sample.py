@@ -34,7 +34,7 @@ def sample(fraction: float, seed: int | None = None) -> Transform:
     """Keeps a part of the rows: `sample(0.01, seed=7)`.
 
     With a seed, the values of a row decide whether it is kept; columns with maps or variants do not count. So each
-    run keeps the same rows, however they are split into batches. Equal rows are all kept or all dropped. Without a
+    run keeps the same rows, however the rows are split into batches. Equal rows are all kept or all dropped. Without a
     seed, each run keeps other rows, so `.exactly_once()` refuses the step.
 
     Args:

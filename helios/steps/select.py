@@ -29,7 +29,7 @@ class Select(Step):
         return self.expressions
 
     @property
-    def kept(self) -> Pairs:
+    def unchanged(self) -> Pairs:
         """The columns that are selected without a change, each with its new name."""
         matches = (_COLUMN_AND_ALIAS.fullmatch(text) for text in self.expressions)
         return tuple((match[1].strip("`"), (match[2] or match[1]).strip("`")) for match in matches if match)
@@ -44,7 +44,7 @@ class Select(Step):
         """
         if any(text.strip() == "*" for text in self.expressions):
             return column  # an alias is a copy
-        return next((name for old, name in reversed(self.kept) if old.lower() == column.lower()), None)
+        return next((name for old, name in reversed(self.unchanged) if old.lower() == column.lower()), None)
 
     def text(self) -> str:
         return f"select({', '.join(self.expressions)})"

@@ -55,11 +55,11 @@ def test_pipelines_that_start_together_are_told(world: Any) -> None:
     assert world.runner(pipelines, once=True).run()
     told = [event.message for event in world.events if event.kind == "noted"]
     assert told == [
-        "b, of the same script, writes rows of local.a.s, too: what both read is written twice",
-        "a, of the same script, writes rows of local.a.s, too: what both read is written twice",
+        "b, of the same script, writes rows of local.a.s, too: rows that both read come twice",
+        "a, of the same script, writes rows of local.a.s, too: rows that both read come twice",
     ] or told[::-1] == [
-        "b, of the same script, writes rows of local.a.s, too: what both read is written twice",
-        "a, of the same script, writes rows of local.a.s, too: what both read is written twice",
+        "b, of the same script, writes rows of local.a.s, too: rows that both read come twice",
+        "a, of the same script, writes rows of local.a.s, too: rows that both read come twice",
     ]
     plans = [world.plan(one) for one in pipelines]
     assert not with_notes(plans[0], plans)[0].write.notes[1:]

@@ -15,9 +15,9 @@ from helios.steps.sample import Sample
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of a pipeline whose rows carry their order and deletes, and of an upsert that has no keys.
+    """The problems of a pipeline whose rows carry their order and deletes, and of an upsert without keys.
 
-    Keys are declared by the upsert or the source, or each record has its own.
+    The upsert or the source declares the keys, or each record has its own.
     """
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
@@ -27,7 +27,7 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     if changes is not None:
         return [
             DeclarationError(
-                f"{changes.label()}: changes cannot be the other side of a join or a union, which would lose deletes.",
+                f"{changes.label()}: changes cannot be the other side of a join or a union: deletes would be lost.",
                 where=changes.origin,
                 fix="upsert them into a table of their own, and join that.",
             )

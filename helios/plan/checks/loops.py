@@ -1,4 +1,4 @@
-"""Finds pipelines that follow the table to which they append: each batch would be the input of the next, for ever."""
+"""Finds pipelines that follow the table to which they append: each batch would be the input of the next one."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
 def inserts_only(text: str) -> bool:
     """True if a MERGE has no WHEN MATCHED and no WHEN NOT MATCHED BY SOURCE: Spark runs it as an append.
 
-    Also true for a MERGE that only Spark can parse: it may be such a MERGE.
+    Also true for a MERGE that only Spark can parse, as it may be an append.
     """
     try:
         node = _parse(text, "merge_sql", None)
@@ -91,7 +91,7 @@ def _table_problems(node: Node, named: str, where: Origin | None) -> list[Helios
         if name not in known
     ]
     if not problems and BATCH not in read:
-        problems.append(DeclarationError(f"{named}: it does not use the rows, {BATCH!r}.", where=where, fix=FIX))
+        problems.append(DeclarationError(f"{named}: it does not read the rows, {BATCH!r}.", where=where, fix=FIX))
     return problems
 
 
@@ -100,7 +100,7 @@ def _table_name(table: Node) -> str:
 
 
 def _columns_by_qualifier(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
-    """The columns by qualifier: the name or the alias of `target` and `batch` in the MERGE. None for a subquery."""
+    """The columns of `target` and `batch`, by name or alias in the MERGE. The columns of a subquery are None."""
     from sqlglot import exp
 
     qualifiers: dict[str, Schema | None] = {}
@@ -121,7 +121,7 @@ def _qualified_columns(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _assigned_columns(node: Node) -> Iterator[str]:
-    """Yields the columns of the table that UPDATE SET and INSERT write without a qualifier."""
+    """Yields the unqualified columns that UPDATE SET and INSERT write."""
     from sqlglot import exp
 
     for when in node.args["whens"].expressions:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
+def same_identity_problem(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
     """The problem of two pipelines with the same identity: they would share one record of progress in the target."""
     message = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
@@ -65,8 +65,8 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
     ]
 
 
-def clash(plan: Plan, other: Plan) -> bool:
-    """True if two plans have the same identity or checkpoint, or different catalogs with the same name."""
+def plans_clash(plan: Plan, other: Plan) -> bool:
+    """True if two plans have one identity or one checkpoint, or different catalogs with one name."""
     if plan.pipeline == other.pipeline or (plan.checkpoint and plan.checkpoint == other.checkpoint):
         return True
     others = {catalog.name: catalog for catalog in other.catalogs}
@@ -74,7 +74,7 @@ def clash(plan: Plan, other: Plan) -> bool:
 
 
 def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
-    """The problems of storages that refuse their settings, each with the plans that use the storage.
+    """The problems of storages that cannot be used with their settings, each with the plans that use the storage.
 
     Raises:
         RunError: A storage cannot be reached.
@@ -130,7 +130,7 @@ def exactly_once_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosE
 
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
-    """The problem of `flush(rows=)` with a source that does not count its rows before they are read."""
+    """The problem of `flush(rows=)` with a source whose rows are not counted before they are read."""
     uncounted = next((s for s in sources if s.streaming and not source_kind(s).counts_rows), None)
     if sink.flush_rows is None or uncounted is None:
         return []
@@ -149,7 +149,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
     if sink.mode.replaces_table and path is not ReadPath.BATCH:
         problems.append(
             DeclarationError(
-                "overwrite() of the whole table from a followed source: each batch would erase the one before it.",
+                "overwrite() of the whole table from a followed source: each batch would erase the previous one.",
                 where=sink.origin,
                 fix='read the source once, without .incremental(); or name what is replaced: overwrite("d = DATE '
                 "'2026-01-01'\"), overwrite_partitions(), upsert(...).",
@@ -188,7 +188,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """The problems of partition fields: a column that is missing or has another type."""
+    """The problems of partition fields: a column is missing, or the transform does not take its type."""
     problems: list[HeliosError] = []
     for item in sink.partitioning or ():
         column = schema.get(item.column)
@@ -279,5 +279,4 @@ def spec_fields(table: Table) -> tuple[PartitionField, ...]:
 
 
 def show_fields(fields: Iterable[PartitionField]) -> str:
-    """Partition fields as messages show them."""
     return ", ".join(str(f) for f in fields)

@@ -1,4 +1,4 @@
-"""Finds pipelines that cannot be rehearsed, and parts that a rehearsal cannot repeat exactly; from the plan alone."""
+"""Finds, from plans alone, pipelines that cannot be rehearsed, and parts that a rehearsal cannot repeat exactly."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def rehearsal_problem(plan: Plan) -> HeliosError | None:
         description = f"{name} writes {sink.label()}, which keeps no record of what each batch has read"
     elif plan.path is ReadPath.STATEFUL:
         return InputError(
-            f"{name} cannot be rehearsed: {stateful_step(plan)} has state that earlier batches have left in its "
-            "checkpoint, and that state cannot be rebuilt from the commits.",
+            f"{name} cannot be rehearsed: {stateful_step(plan)} keeps state of earlier batches in the checkpoint, "
+            "and that state cannot be rebuilt from the commits.",
             where=plan.origin,
             fix=TEST_INSTEAD,
         )

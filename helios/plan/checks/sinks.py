@@ -41,7 +41,7 @@ class SortTerm:
     """One part of `.sort_by(...)`. By default, nulls come first in ascending order and last in descending, as in Spark.
 
     Attributes:
-        by: The column, without backticks; a field of a struct is dotted.
+        by: The column, without backticks; the path of a nested field is dotted.
         descending: Whether the largest value comes first.
         nulls_first: Whether nulls come before all values.
     """
@@ -58,7 +58,7 @@ class SortTerm:
 
 
 def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
-    """The parts of a sink's order.
+    """The parts of a sink's sort order.
 
     Examples:
         >>> from helios import Iceberg
@@ -98,7 +98,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     ),
     (
         lambda s: s.audits and s.branch_name,
-        "audit() and branch(): an audited batch has a branch of its own, from which main is fast-forwarded.",
+        "audit() and branch(): an audited batch is written to its own branch, to which main is fast-forwarded.",
         "leave out either .branch(...) or .audit(...).publish().",
     ),
     (
@@ -113,7 +113,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     ),
     (
         lambda s: (s.evolution.renames or s.evolution.drops) and s.evolution.mode != "full",
-        "renames() and drops() change the table, which only full evolution may.",
+        "renames() and drops() need full schema evolution.",
         'write .evolve_schema("full") with them.',
     ),
     (
@@ -338,8 +338,8 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
     Such a column is stored nevertheless if the table has it, or if a key, a partition field or `.sort_by` names it. A
     struct is stored if an expression uses only one of its fields. The columns of `order_by` are stored, unless
-    `store_order=False`, or the pipeline has written a table without them. If such an expression uses one of
-    `CHANGE_COLUMNS`, all of them are left out by the same rules.
+    `store_order=False`, or the pipeline has written a table without them. If `order_by` or `delete_when` uses
+    one of `CHANGE_COLUMNS`, the same rules leave out all of these columns.
 
     Args:
         table: The columns of the table before the run changes it; None if there is no table.
@@ -386,7 +386,7 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
 
 
 def stored_columns(sink: IcebergSink, stream: Schema, not_stored: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's without `not_stored`, and the columns that a history adds."""
+    """The columns that a sink stores: those of the stream without `not_stored`, and those that `history=True` adds."""
     dropped = {name.lower() for name in not_stored}
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Literal, TypeAlias
 
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, holds, shown
+from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, is_or_contains, shown
 from helios.plan.typing.types import SparkType, quoted
 
 Mode: TypeAlias = Literal["strict", "add_columns", "full"]
@@ -22,13 +22,13 @@ class Policy:
         mode: `strict`, `add_columns` or `full`.
         renames: Pairs of the old and the new name; nested fields by their path: `address.zip`, `address.postcode`.
         drops: Columns and nested fields to drop, by name or path.
-        sources: Pairs of the former and the present name of fields that source tables have renamed.
+        source_renames: Pairs of the former and the present name of fields that source tables have renamed.
     """
 
     mode: Mode = "add_columns"
     renames: tuple[tuple[str, str], ...] = ()
     drops: tuple[str, ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
+    source_renames: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Change:
     """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The path of the field, with the names that earlier changes have given.
+        path: The path of the field, with the names that the earlier changes give.
     """
 
     path: Path
@@ -230,15 +230,15 @@ class _NamedChanges:
         name = new[len(parent) :]
         if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
             return self.problem(
-                f"renames: {old!r} cannot become {new!r}: a field keeps its place, and elements, keys, values and "
-                "what is inside keys keep their names.",
+                f"renames: {old!r} cannot become {new!r}: a field stays in its struct, and elements, keys and "
+                "values, and fields inside keys, keep their names.",
                 f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
             )
         if not parent and name.lower() in METADATA_COLUMNS:
             return self.problem(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
         # Iceberg 1.12 stores identifiers by their dotted names. A rename updates only the name of a top-level column.
         is_column = not parent and old.lower() in {i.lower() for i in identifiers}
-        if holds(path, identifiers) and not is_column:
+        if is_or_contains(path, identifiers) and not is_column:
             return self.problem(
                 f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
                 "leave it out of renames.",
@@ -254,14 +254,14 @@ class _NamedChanges:
             return None
         path, fixed = field_of_table
         if fixed:
-            message = f"drops: {name!r} of {self.target.name} is a part that every value of its column has."
+            message = f"drops: {name!r} of {self.target.name} is part of an array or map, and cannot be dropped alone."
             return self.problem(message, "drop the whole column.")
         uses = {
             "partitioned": self.target.partitioned_by,
             "sorted": self.target.sorted_by,
             "identified": self.target.identifiers,
         }
-        used = next((use for use, names in uses.items() if holds(path, names)), None)
+        used = next((use for use, names in uses.items() if is_or_contains(path, names)), None)
         if used:
             fix = "leave the column out of drops, or change the table first."
             return self.problem(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)
@@ -275,7 +275,7 @@ class _NamedChanges:
 def _paths(
     fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
 ) -> Iterator[tuple[Path, bool]]:
-    """The path of every field, and whether it is fixed: an element, key or value, or inside a key."""
+    """The path of every field, and whether the field is fixed: an element, key or value, or inside a key."""
     for column in fields:
         column_path = (*path, column.name)
         inside_key = in_key or (container == "map" and column.name == "key")

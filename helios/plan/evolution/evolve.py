@@ -26,11 +26,11 @@ from helios.plan.evolution.fields import (
     cast_plan,
     from_pyiceberg,
     from_schema,
-    holds,
+    iceberg_type,
+    is_or_contains,
     lossless,
     promotions,
     shown,
-    stored,
 )
 from helios.plan.typing.types import UNKNOWN, VOID
 
@@ -58,7 +58,7 @@ class Difference:
     Args:
         sign: `+` for a field only in the stream, `-` for a field only in the table, `~` for a field in both.
         path: The field.
-        what: The type of the field; for a field in both, the type in the table and the type in the stream.
+        types: The type of the field; for a field in both, the type in the table and the type in the stream.
         stops: Whether the difference stops the run.
         why: Why the difference stops the run; empty if only the mode does not allow it.
         remedy: A step that makes the stream fit; empty if there is none.
@@ -66,7 +66,7 @@ class Difference:
 
     sign: str
     path: Path
-    what: str
+    types: str
     stops: bool = False
     why: str = ""
     remedy: str = ""
@@ -91,8 +91,8 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    If a required column may be null in the stream (`Field.nullable`), `strict` stops, and `full` makes it optional. It
-    stays required with `add_columns`, and as an identifier column: Spark fails a batch with a null before it commits.
+    If a required column may be null in the stream (`Field.nullable`), `strict` stops, and `full` makes it optional.
+    With `add_columns`, and if it is an identifier, the column stays required: Spark fails a batch with a null.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
@@ -127,7 +127,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     differences = _stop_source_renames(comparison.differences, policy)
     after = evolved(table.fields, comparison.changes)
     if any(d.stops for d in differences):
-        problems = [_misfit(differences, stream, table, policy, where)]
+        problems = [_misfit_error(differences, stream, table, policy, where)]
     problems += [
         DeclarationError(f".drops() empties {shown(path)} of {target.name}.", where=where, fix="drop it too.")
         for path in _empty_structs(after)
@@ -177,11 +177,11 @@ class _Comparison:
         self.changes: list[Change] = []
         self.differences: list[Difference] = []
 
-    def add_difference(self, sign: str, path: Path, what: str, why: str, remedy: str = "") -> None:
+    def add_difference(self, sign: str, path: Path, types: str, why: str, remedy: str = "") -> None:
         stops = bool(why) or not self.allowed.differences
         # A remedy is a declared step, which names whole columns.
         remedy = remedy if stops and len(path) == 1 and path[0].isidentifier() else ""
-        self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
+        self.differences.append(Difference(sign=sign, path=path, types=types, stops=stops, why=why, remedy=remedy))
 
     def compare(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
         """Compares the columns, or the fields of two structs; `in_key` is true inside the key of a map."""
@@ -201,8 +201,8 @@ class _Comparison:
         why = _KEY_IS_FIXED if in_key else ""
         if required and not in_key:
             why = self.relax(path, "the table requires it")
-        remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.whole})")' if not required else ""
-        self.add_difference("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
+        remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.full_type})")' if not required else ""
+        self.add_difference("-", path, f"{theirs.full_type}{' not null' if required else ''}", why, remedy)
 
     def only_in_stream(self, ours: Field, path: Path, in_key: bool) -> None:
         new = ours.as_added()
@@ -213,18 +213,18 @@ class _Comparison:
             why, remedy = "Iceberg reserves this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
         why = why or (_KEY_IS_FIXED if in_key else "")
         if not why:
-            self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
-        self.add_difference("+", path, str(ours.whole), why, remedy)
+            self.changes.append(Add(path=path, type=new.full_type, doc=ours.doc))
+        self.add_difference("+", path, str(ours.full_type), why, remedy)
 
     def in_both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
         same_container = ours.nested and ours.type == theirs.type
         null_why = self.null_difference(ours, theirs, path, in_key)
         type_why = self.type_difference(ours, theirs, path, in_key)
         if null_why is not None or type_why is not None:
-            before, after = (str(f.type if same_container else f.whole) for f in (theirs, ours))
+            before, after = (str(f.type if same_container else f.full_type) for f in (theirs, ours))
             not_null = " not null" if null_why is not None else ""
             castable = type_why is not None and not (ours.nested or theirs.nested)
-            remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
+            remedy = f'cast({theirs.name}="{theirs.full_type}")' if castable else ""
             why = ", ".join(filter(None, (null_why, type_why)))
             self.add_difference("~", path, f"{before}{not_null} -> {after}", why, remedy)
         if same_container and ours.type.name == "struct":
@@ -243,13 +243,13 @@ class _Comparison:
             return None
         if not self.allowed.differences:
             return "" if ours.nullable else None
-        if ours.type != VOID and (in_key or not self.allowed.widening or holds(path, self.target.identifiers)):
+        if ours.type != VOID and (in_key or not self.allowed.widening or is_or_contains(path, self.target.identifiers)):
             return None  # the field stays required, and Spark checks every row that it writes
         return self.relax(path, "the table refuses nulls")
 
     def type_difference(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """The difference of two types, without their parts; the result is as for `null_difference`."""
-        if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
+        """The difference of two types without their parts: a text or None, as `null_difference` returns it."""
+        if UNKNOWN in (ours.type, theirs.type) or iceberg_type(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)
         if not self.allowed.differences or ours.type == VOID or (plain and lossless(ours.type, theirs.type)):
@@ -265,10 +265,10 @@ class _Comparison:
         return ""
 
     def relax(self, path: Path, refusal: str) -> str:
-        """Makes a required field optional; returns the reason if that is not allowed, and an empty text otherwise."""
+        """Makes a required field optional, or returns the reason why that is not allowed; otherwise an empty text."""
         if not self.allowed.widening:
             return refusal
-        if holds(path, self.target.identifiers):
+        if is_or_contains(path, self.target.identifiers):
             return f"{refusal}: it is an identifier column"
         self.changes.append(Relax(path=path))
         return ""
@@ -289,9 +289,9 @@ def _not_storable(new: Field, version: int) -> str:
 
 
 def _stop_source_renames(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
-    """The differences. A new column that a source has renamed stops the run: its old column would become null."""
+    """The differences, of which a new column that a source has renamed stops the run: the old one would become null."""
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
-    former = {new.lower(): old for old, new in policy.sources if old.lower() in missing}
+    former = {new.lower(): old for old, new in policy.source_renames if old.lower() in missing}
 
     def stopped(difference: Difference) -> Difference:
         old = former.get(_text(difference.path).lower()) if difference.sign == "+" else None
@@ -332,14 +332,14 @@ def _empty_structs(fields: Fields, path: Path = ()) -> Iterator[Path]:
 # the message
 
 
-def _misfit(
+def _misfit_error(
     differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy, where: Origin | None
 ) -> DeclarationError:
     """The error with the difference between the two schemas."""
     names = [shown(d.path) for d in differences]
-    width, types = max(map(len, names)), max(len(d.what) for d in differences)
+    width, type_width = max(map(len, names)), max(len(d.types) for d in differences)
     lines = [
-        f"  {d.sign} {name:<{width}}  {d.what:<{types}}  {d.why}".rstrip()
+        f"  {d.sign} {name:<{width}}  {d.types:<{type_width}}  {d.why}".rstrip()
         for d, name in zip(differences, names, strict=True)
     ]
     touched = {d.path[0].lower() for d in differences}
@@ -354,14 +354,14 @@ def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, pol
     """The fixes that are possible: a wider mode, a rename in the table, or steps that make the stream fit."""
     modes = list(ALLOWED)
     wider_modes = modes[modes.index(policy.mode) + 1 :]
-    sources = policy.sources
-    policies = (Policy(mode=mode, sources=sources) for mode in wider_modes)
+    source_renames = policy.source_renames
+    policies = (Policy(mode=mode, source_renames=source_renames) for mode in wider_modes)
     sufficient = next((wider for wider in policies if not evolve(stream, table, wider).problems), None)
     fixes = [f'write .evolve_schema("{sufficient.mode}")'] if sufficient is not None else []
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     added = {_text(d.path).lower() for d in differences if d.sign == "+"}
-    renames = tuple((old, new) for old, new in sources if old.lower() in missing and new.lower() in added)
-    renaming = Policy(mode="full", renames=renames, sources=sources)
+    renames = tuple((old, new) for old, new in source_renames if old.lower() in missing and new.lower() in added)
+    renaming = Policy(mode="full", renames=renames, source_renames=source_renames)
     if renames and not evolve(stream, table, renaming).problems:
         names = ", ".join(f'"{old}": "{new}"' for old, new in renames)
         fixes.append(f'rename the table\'s column too with .evolve_schema("full").renames({{{names}}})')

@@ -1,4 +1,4 @@
-"""Columns as trees that include the nullability of nested fields, and the casts between two schemas.
+"""Columns as trees with the nullability of nested fields, and the casts from one schema to another.
 
 The parts of nested types are named as in Iceberg's paths: `points.element.x`, `prices.value.amount`.
 """
@@ -50,10 +50,10 @@ class Field:
         return self.type.name in ("struct", "array", "map")
 
     @property
-    def whole(self) -> SparkType:
+    def full_type(self) -> SparkType:
         """The type including its parts, such as `array<int>`."""
         names = tuple(p.name for p in self.parts) if self.type.name == "struct" else ()
-        return replace(self.type, parts=tuple(p.whole for p in self.parts), fields=names)
+        return replace(self.type, parts=tuple(p.full_type for p in self.parts), fields=names)
 
     @classmethod
     def of(cls, name: str, kind: SparkType, nullable: bool | None) -> Field:
@@ -65,7 +65,7 @@ class Field:
     def as_added(self) -> Field:
         """The field as it is added to a table: optional in every part, with Iceberg's types."""
         parts = _with_required_keys(self.type.name, (part.as_added() for part in self.parts))
-        return replace(self, type=stored(self.type), nullable=True, parts=parts, default=None)
+        return replace(self, type=iceberg_type(self.type), nullable=True, parts=parts, default=None)
 
 
 def _with_required_keys(container: str, parts: Iterable[Field]) -> Fields:
@@ -122,7 +122,7 @@ def shown(path: Path) -> str:
     return ".".join(map(quoted, path))
 
 
-def holds(path: Path, names: Iterable[str]) -> bool:
+def is_or_contains(path: Path, names: Iterable[str]) -> bool:
     """True if a field is one of the dotted names, or contains one of them."""
     key = ".".join(path).lower()
     return any(f"{name.lower()}.".startswith(f"{key}.") for name in names)
@@ -140,7 +140,7 @@ _PROMOTED = {"int": "bigint", "float": "double"}
 """The type to which Iceberg promotes a plain type, besides decimals."""
 
 
-def stored(kind: SparkType) -> SparkType:
+def iceberg_type(kind: SparkType) -> SparkType:
     """Iceberg's type for a plain type of Spark."""
     name = "string" if kind.name.startswith("string collate") else _STORED_AS.get(kind.name, kind.name)
     return SparkType(name) if name != kind.name else kind
@@ -153,7 +153,7 @@ def lossless(stream: SparkType, table: SparkType) -> bool:
         >>> lossless(SparkType("int"), SparkType("double")), lossless(SparkType("bigint"), SparkType("double"))
         (True, False)
     """
-    if stream == VOID or table in (stream, stored(stream)):
+    if stream == VOID or table in (stream, iceberg_type(stream)):
         return True
     if table.name in INTEGRAL and stream.name in INTEGRAL:
         return INTEGRAL.index(stream.name) <= INTEGRAL.index(table.name)
@@ -166,8 +166,8 @@ def lossless(stream: SparkType, table: SparkType) -> bool:
 def promotions(table: SparkType) -> tuple[SparkType, ...]:
     """The types to which Iceberg 1.12 promotes a type, narrowest first, in every format version.
 
-    They are those of `TypeUtil.isPromotionAllowed`. Iceberg 1.12 does not have the promotions that v3 adds: `date` to
-    `timestamp_ntz`, and `void` to any type.
+    They are those of `TypeUtil.isPromotionAllowed`. Iceberg 1.12 lacks the promotions that v3 adds:
+    `date` to `timestamp_ntz`, and `void` to any type.
     """
     if table.name == "decimal":
         precision, scale = table.numbers
@@ -186,7 +186,7 @@ class Cell:
         name: The name of the field in the table.
         type: The type of the field in the table.
         source: The name of the field in the stream; None if the stream lacks the field. Then `default` is written.
-        same: Whether the value is written unchanged.
+        same: Whether the value is written as it is.
         default: The SQL of the value that is written if the stream lacks the field; None for null.
         parts: The parts of a value that is rebuilt: fields of a struct, element of an array, key and value of a map.
     """
@@ -198,7 +198,7 @@ class Cell:
     default: str | None = None
     parts: tuple[Cell, ...] = ()
 
-    def steps(self, within: Path = ()) -> Iterator[str]:
+    def texts(self, within: Path = ()) -> Iterator[str]:
         """The conversion as text: a line for each cast, and for each field that the stream lacks."""
         path = (*within, self.name)
         if self.source is None:
@@ -206,7 +206,7 @@ class Cell:
         elif not (self.same or self.parts):
             yield f"{shown(path)}: CAST AS {self.type}"
         for part in self.parts:
-            yield from part.steps(path)
+            yield from part.texts(path)
 
 
 def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
@@ -220,7 +220,7 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
         >>> from helios.plan.typing.schema import from_ddl
         >>> stream = from_schema(from_ddl("id int, s struct<b: float>, tags array<string>"))
         >>> table = from_schema(from_ddl("id bigint, s struct<a: date, b: double>, tags array<string>"))
-        >>> [step for cell in cast_plan(stream, table) for step in cell.steps()]
+        >>> [step for cell in cast_plan(stream, table) for step in cell.texts()]
         ['id: CAST AS bigint', 's.a: NULL', 's.b: CAST AS double']
     """
     ours = {f.name.lower(): f for f in stream}
@@ -228,10 +228,10 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
 
 
 def _cell(ours: Field | None, theirs: Field) -> Cell:
-    kind = theirs.whole
+    kind = theirs.full_type
     if ours is None:
         return Cell(name=theirs.name, type=kind, source=None, default=theirs.default)
-    if ours.whole == kind:
+    if ours.full_type == kind:
         return Cell(name=theirs.name, type=kind, source=ours.name, same=True)
     rebuilt = ours.nested and ours.type == theirs.type
     parts = cast_plan(ours.parts, theirs.parts) if rebuilt else ()

@@ -20,7 +20,7 @@ CLIENT_PROPERTIES = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
 
 
 def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
-    """The engine of a pipeline, and the problem if the setting requires the other engine.
+    """The engine of a pipeline, and the problem if the setting requires the columnar engine, but Spark is chosen.
 
     Args:
         setting: `[spark] native`: "auto", "off" or "require".
@@ -38,11 +38,11 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
 
 
 def not_native_problem(engine: Engine, pipeline: str, where: Origin | None) -> InputError:
-    """The problem of a pipeline that must run on the columnar engine, but runs on Spark."""
+    """The problem of a pipeline that must run on the columnar engine, but would run on Spark."""
     return InputError(
         f'[spark] native = "require", and {pipeline} runs on Spark, because {engine.why}.',
         where=where,
-        fix='remove the reason, or set native = "auto".',
+        fix='change that in the pipeline, or set native = "auto".',
     )
 
 

@@ -7,11 +7,11 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 
 from helios.native.program import NotNative, Term
-from helios.plan.typing.decimals import number
+from helios.plan.typing.decimals import number_type
 from helios.plan.typing.scope import Node
 from helios.plan.typing.types import parse_type
 
-WHOLE = ("int", "bigint")
+INTEGERS = ("int", "bigint")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?")
 _CASTS = {"DATE": "date", "TIMESTAMPTZ": "timestamp", "TIMESTAMP": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz"}
@@ -43,7 +43,7 @@ def _without_backslash(text: str) -> str:
 def _number(text: str) -> Term:
     if not re.fullmatch(r"-?\d+(\.\d+)?", text):
         raise NotNative(f"{text} is a number that the native engine does not support")
-    return Term("lit", str(number(text)), text=text)
+    return Term("lit", str(number_type(text)), text=text)
 
 
 def typed_literal(node: Node) -> Term | None:
@@ -89,7 +89,7 @@ def converted(value: Term, kind: str) -> Term | None:
         return Term("lit", kind, text=text)
     if value.kind.startswith("decimal") and kind == "double":
         return Term("lit", "double", text=repr(float(Decimal(text))))
-    if kind.startswith("decimal") and (value.kind in WHOLE or value.kind.startswith("decimal")):
+    if kind.startswith("decimal") and (value.kind in INTEGERS or value.kind.startswith("decimal")):
         return _decimal(Decimal(text), kind)
     return None
 

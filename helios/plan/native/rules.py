@@ -20,8 +20,8 @@ Columns = Mapping[str, tuple[str, str]]
 
 FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
 """The types of columns that the engine supports."""
-WHOLE = ("int", "bigint")
-NUMBERS = (*WHOLE, "float", "double")
+INTEGERS = ("int", "bigint")
+NUMBERS = (*INTEGERS, "float", "double")
 FLOATS = ("float", "double")
 ORDERED = (*NUMBERS, "string", "date", "timestamp", "timestamp_ntz", "boolean")
 PREDICATES = frozenset(
@@ -40,9 +40,9 @@ ARGUMENTS_READ = {
     "If": frozenset({"this", "true", "false"}),
 }
 """The arguments that the rules read, by the class in sqlglot; the rules of other classes read `OPERANDS`."""
-MOST_VALUES = 200
+MAX_IN_VALUES = 200
 """The greatest number of values in an IN list; each becomes a comparison."""
-MOST_FLOATS = 10
+MAX_IN_FLOATS = 10
 """The greatest number of floating-point values in an IN list. Spark looks up longer lists by hash, and -0.0 and 0.0
 have different hashes."""
 
@@ -143,7 +143,7 @@ def _between(node: Node, columns: Columns) -> Term:
 
 def _in(node: Node, columns: Columns) -> Term:
     values, value = node.expressions, _operand(node.this, columns)
-    most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
+    most = MAX_IN_FLOATS if value.kind in FLOATS else MAX_IN_VALUES
     if not 0 < len(values) <= most:
         raise NotNative(f"{_shown(node)} is not a list of 1 to {most} values")
     comparisons = [_compare("eq", value, _operand(item, columns), node) for item in values]
@@ -201,7 +201,7 @@ def _arithmetic(op: str) -> Rule:
     def rule(node: Node, columns: Columns) -> Term:
         left, right = _operand(node.this, columns), _operand(node.expression, columns)
         # Spark and Polars differ in the rounding and the sign of some floating-point results.
-        if left.kind not in WHOLE or right.kind not in WHOLE:
+        if left.kind not in INTEGERS or right.kind not in INTEGERS:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
         # Spark combines the constants of nested sums and products, and may then overflow in another place.
         nested = _contains(left, op) or _contains(right, op)
@@ -224,7 +224,7 @@ def _contains(value: Term, op: str) -> bool:
 
 
 def _as_floating(operand: Term, other: Term) -> Term:
-    """An operand; converted to double if it is a decimal literal and the other operand is a floating-point number."""
+    """An operand. A decimal literal beside a floating-point number is converted to double."""
     decimal = operand.op == "lit" and operand.kind.startswith("decimal")
     if decimal and operand.text is not None and other.kind in FLOATS:
         return Term("lit", "double", text=repr(float(Decimal(operand.text))))
@@ -235,7 +235,7 @@ def _negated(node: Node, columns: Columns) -> Term:
     if type(node.this).__name__ == "Literal":
         return literal(node)
     value = _operand(node.this, columns)
-    if value.kind not in WHOLE:
+    if value.kind not in INTEGERS:
         raise NotNative(f"{_shown(node)} negates a {value.kind}")
     return Term("neg", value.kind, (value,))
 

@@ -1,4 +1,4 @@
-"""Compiles the steps of a pipeline to a program of the columnar engine, if the engine supports all of them."""
+"""Compiles the steps of a pipeline to a program of the columnar engine, if the engine supports all steps."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _select(compiler: _Compiler, step: Select) -> None:
         elif kind == "Column":
             selected.append((node.name, term(node, compiler.known)))
         else:
-            raise NotNative(f"{text!r} has no name of its own")
+            raise NotNative(f"{text!r} has no alias")
     compiler.project(selected)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 VECTORS_SINCE = 3
 """The first format version that has deletion vectors."""
-COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal")
+EQUALLY_ORDERED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal")
 """The types whose values Spark and Polars order in the same way."""
 
 
@@ -43,7 +43,7 @@ def check_mode(mode: Upsert) -> None:
 def check_kinds(keys: Iterable[str], order: str | None, kinds: Mapping[str, str]) -> None:
     """Raises `NotNative` for keys or an order of a type that the two engines may compare differently."""
     for name in (*keys, *([order] if order is not None else [])):
-        if kinds[name].partition("(")[0] not in COMPARED:
+        if kinds[name].partition("(")[0] not in EQUALLY_ORDERED:
             raise NotNative(f"the upsert compares {name}, a {kinds[name]}")
 
 

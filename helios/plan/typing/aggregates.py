@@ -21,12 +21,12 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """True if the source of a flow, or of a flow that it joins or unites with, is followed."""
+    """True if a flow follows its source, or the source of a flow that it joins or unites with."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
 def streaming_steps(flow: Flow) -> list[Step]:
-    """The steps of a flow, and of the flows that it joins or unites with, that process a stream."""
+    """The steps that process a stream: of a flow, and of the flows that it joins or unites with."""
     return [step for inner in flows(flow) for step in inner.steps if is_streaming(inner)]
 
 
@@ -123,7 +123,7 @@ def alias_of(text: str) -> str | None:
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
-    """The group columns of a query whose outer SELECT groups. A group that is not selected is named by its text."""
+    """The group columns of a query whose outer SELECT groups. A group that is not selected has its text as its name."""
     if "group" not in query.lower():
         return None  # without importing the parser
     from sqlglot import exp
@@ -173,8 +173,8 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
     return str(group.sql("spark"))
 
 
-def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """The problems of sessions over a followed source: Spark requires a group for them, and they cannot be upserted."""
+def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
+    """The problems of sessions over a followed source: they need a group, and they cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -198,14 +198,14 @@ def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
     return problems
 
 
-def distinct_aggregates(flow: Flow) -> list[HeliosError]:
+def distinct_aggregate_problems(flow: Flow) -> list[HeliosError]:
     """A problem for each aggregate of distinct values over a followed source: Spark refuses to start such a query."""
     return [
         DeclarationError(
             f"{step.text()}: Spark cannot aggregate distinct values, as in {called.sql('spark')!r}, over a followed "
             "source.",
             where=step.origin,
-            fix=_without_distinct(called),
+            fix=_fix_for_distinct(called),
         )
         for step in (streaming_steps(flow) if is_streaming(flow) else ())
         for called in _distinct_calls(step)
@@ -231,20 +231,21 @@ def _distinct_calls(step: Step) -> list[Node]:
     return [call for call in calls if isinstance(call, exp.AggFunc) and not call.find_ancestor(exp.Window)]
 
 
-def _without_distinct(called: Node) -> str:
+def _fix_for_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
+    by_table = "write each value of a group once to a table, and count the rows of that table in a batch"
+    return f"count them approximately, with {counted}; or {by_table}."
 
 
-def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
+def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted.
 
     The problems of sessions come first.
     """
-    problems = _sessions(flow, sink)
+    problems = _session_problems(flow, sink)
     if upserts_groups(flow, sink):
         return problems
     has_watermark = False

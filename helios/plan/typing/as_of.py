@@ -41,7 +41,7 @@ def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Sche
 
 
 def as_of_read(step: Join, right: Schema | None) -> AsOfRead:
-    """How the right side of a join as of a time is read, if the join has no problems."""
+    """How the right side of a join as of a time is read; only for a join without problems."""
     if right is None or not right.exact:
         return AsOfRead.UNKNOWN
     return AsOfRead.VALIDITY if has_validity(step, right.names) else AsOfRead.COMMITS
@@ -67,7 +67,7 @@ def has_validity(step: Join, names: Iterable[str]) -> bool:
 
 
 def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
-    """The problem of a time column whose type is not one of `allowed`; None if it is one, or is unknown."""
+    """The problem of a time column whose type is known, and is not one of `allowed`; None if there is none."""
     if column.kind.name in (*allowed, "unknown"):
         return None
     return DeclarationError(
@@ -125,7 +125,7 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
 
 
 def commit_time_problems(step: Join) -> list[HeliosError]:
-    """The problems of a right side that is read by commit times, but cannot be read at earlier commits."""
+    """The problem of a right side that must be read by commit times, but cannot be read as of earlier commits."""
     source = step.other.source
     refused = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
     if source.no_past is not None:
@@ -165,8 +165,8 @@ def _missing_watermark(step: Join, flow: Flow) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{step.short}: within= is a span between two event times, and no watermark says which column that is on "
-            f"the {lacking[0]} side.",
+            f"{step.short}: within= is a span between two event times, and no watermark says which column of the "
+            f"{lacking[0]} side has the event time.",
             where=step.origin,
             fix='put watermark("ts", "10 minutes") into each side, before the join.',
         )

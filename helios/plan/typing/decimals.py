@@ -7,11 +7,11 @@ from decimal import Decimal
 from helios.plan.typing.types import MAX_PRECISION, UNKNOWN, SparkType, decimal
 
 
-def number(text: str) -> SparkType:
+def number_type(text: str) -> SparkType:
     """The type of a number literal.
 
     Examples:
-        >>> str(number("1")), str(number("3000000000")), str(number("1.50")), str(number("1e3"))
+        >>> str(number_type("1")), str(number_type("3000000000")), str(number_type("1.50")), str(number_type("1e3"))
         ('int', 'bigint', 'decimal(3,2)', 'double')
     """
     if not text.isascii():
@@ -24,10 +24,10 @@ def number(text: str) -> SparkType:
             return SparkType("int")
         if -(2**63) <= whole < 2**63:
             return SparkType("bigint")
-    return exact(text)
+    return exact_type(text)
 
 
-def exact(text: str) -> SparkType:
+def exact_type(text: str) -> SparkType:
     """The narrowest decimal type that can represent a number."""
     _, digits, exponent = Decimal(text).as_tuple()
     scale = max(-int(exponent), 0)
@@ -36,7 +36,7 @@ def exact(text: str) -> SparkType:
 
 
 def bounded(precision: int, scale: int) -> SparkType:
-    """Spark's adjustPrecisionScale: keeps the digits before the point, and cuts those after it, but not below six."""
+    """Spark's adjustPrecisionScale: keeps the digits before the point, and at least six of those after it."""
     if precision <= MAX_PRECISION:
         return decimal(precision, scale)
     return decimal(MAX_PRECISION, max(MAX_PRECISION - (precision - scale), min(scale, 6)))

@@ -37,7 +37,7 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 
 
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
-    """Yields a problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
+    """Yields a problem for each `dedupe` without `within` if no key can be the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
         times: set[str] | None = set()
         for step in inner.steps:
@@ -49,20 +49,20 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
 
 
 def _times_after(step: Step, times: set[str]) -> set[str] | None:
-    """The names of the columns with a watermark after a step, in lower case; None if the step may add such columns."""
+    """The names of the columns with a watermark after a step, in lower case; None if any column may be one."""
     if isinstance(step, (Call, Sql, Join, Union)):
         return None
     if isinstance(step, Watermark):
         return times | {step.column.lower()}
     kept = {after.lower() for name in times if (after := step.name_after(name)) is not None}
-    copies = step.kept if isinstance(step, Select) else ()
+    copies = step.unchanged if isinstance(step, Select) else ()
     if isinstance(step, WithColumns):
         copies = tuple((expression, name) for name, expression in step.columns)
     return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in times}
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
-    """The last `dedupe(within=)` or aggregate of a flow, and a problem for each two steps that cannot be chained."""
+    """The last `dedupe(within=)` or aggregate of a flow, and the problems of steps that cannot be chained."""
     last: Step | None = None
     problems: list[HeliosError] = []
     for step in flow.steps if is_streaming(flow) else ():
@@ -75,9 +75,9 @@ def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
         joins = isinstance(step, Join) and is_streaming(step.other)
         earlier = next((before for before in (last, others_last) if isinstance(before, Dedupe)), None)
         if earlier is not None and (groups or joins or isinstance(step, Dedupe)):
-            problems.append(_no_watermark_between(earlier, step))
+            problems.append(_chain_problem(earlier, step))
         elif expires and isinstance(last, (Aggregate, Sql)):
-            problems.append(_no_watermark_between(last, step))
+            problems.append(_chain_problem(last, step))
         if expires or groups:
             last = step
         elif last is None:
@@ -85,7 +85,7 @@ def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
     return last, problems
 
 
-def _no_watermark_between(first: Step, second: Step) -> DeclarationError:
+def _chain_problem(first: Step, second: Step) -> DeclarationError:
     return DeclarationError(
         f"{second.text()} keeps state after {first.text()}: Spark carries no watermark from one to the other.",
         where=second.origin,

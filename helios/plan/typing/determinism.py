@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 SPREAD = "the spread of rows over tasks"
-"""The cause of functions whose values depend on the distribution of rows over tasks."""
+"""The cause that is given for functions whose values depend on the distribution of rows over tasks."""
 NONDETERMINISTIC: Mapping[str, str] = {
     **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), "chance"),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), SPREAD),
@@ -25,7 +25,7 @@ NONDETERMINISTIC: Mapping[str, str] = {
 also depends on the tasks that process the rows."""
 
 BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtimestamp"})
-"""The nondeterministic functions that can be called without brackets."""
+"""The nondeterministic functions that can be called without parentheses."""
 
 WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
 """The functions that are nondeterministic only if they are called without arguments."""
@@ -66,7 +66,7 @@ def _nondeterministic_parts(text: str) -> list[str]:
     from sqlglot.errors import SqlglotError
 
     try:
-        # The added bracket keeps the tokenizer from reading a text that begins with a word such as SHOW as one command.
+        # With the parenthesis, a text that begins with a word such as SHOW is not read as one command.
         tokens = Spark().tokenize(f"({text}")
     except SqlglotError:
         return [f"{suspect[1].lower()}()"]  # it may be a call
@@ -75,7 +75,7 @@ def _nondeterministic_parts(text: str) -> list[str]:
 
 
 def spread_function(texts: Iterable[str]) -> str | None:
-    """The first part whose value depends on the distribution of rows over tasks; None if there is none.
+    """The first function in SQL texts whose value depends on the distribution of rows over tasks, or None.
 
     Examples:
         >>> spread_function(["rand()", "rand() + spark_partition_id()"])

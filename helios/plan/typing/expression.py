@@ -133,14 +133,14 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
         (node,) = Spark().parse_into(getattr(exp, "Expr", exp.Expression), text)
     except (SqlglotError, RecursionError, ValueError) as error:
         raise unparsed(error, named, where) from None
-    # sqlglot parses texts such as `a:b` as an alias that is not a name.
+    # sqlglot parses a text such as `a:b` as an alias, but this alias is not a name.
     if node is None or (isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier)):
         raise UnparsedExpression(f"{named}: this is not an expression.", where=where)
     return node
 
 
 def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpression:
-    """The problem for an error of sqlglot, with the position of the error in the text."""
+    """The problem of a text that sqlglot cannot parse, with the position of the error."""
     details = getattr(error, "errors", None) or [{}]
     line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
     # An error of the tokenizer has the position in its text, and is the cause of the raised error.
@@ -168,8 +168,8 @@ def plain_column(text: str, schema: Schema | None) -> Column | None:
     return replace(column, name=word) if column else None
 
 
-def missing_columns(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
-    """A problem for every column in an expression that certainly does not exist."""
+def missing_column_problems(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
+    """The problems of columns that an expression names, and that certainly do not exist."""
     if scope.schema is None or not scope.schema.exact:
         return []
     problems: dict[str, NotFound] = {}
@@ -181,10 +181,9 @@ def missing_columns(node: Node, scope: Scope, named: str, where: Origin | None) 
 
 
 def _columns(node: Node) -> Iterator[Node]:
-    """Yields the columns in an expression, without those in subqueries."""
+    """Yields the columns in an expression, without those in subqueries, whose names refer to other columns."""
     from sqlglot import exp
 
-    # The names in a subquery refer to other columns.
     for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         if isinstance(column, exp.Column) and not isinstance(column.this, exp.Star):
             yield column
@@ -216,7 +215,7 @@ def _column_problem(column: Node, scope: Scope, schema: Schema) -> str | None:
 
 
 def _may_be_no_column(column: Node) -> bool:
-    """True if a name may be a function call, a metadata column or a unit of time instead of a column."""
+    """True if a name may be a function call, a metadata column or a unit of time."""
     name = column.name.lower()
     if name in _BARE_CALLS or name in _METADATA:
         return True
@@ -327,6 +326,6 @@ _OUTPUTS = {
 
 
 def with_aliases(scope: Scope, columns: tuple[Column, ...] | None) -> Scope:
-    """The scope for the expressions further right in the same SELECT, which may use these columns as aliases."""
+    """The scope with columns as aliases: expressions further right in a SELECT may use the columns further left."""
     added: Mapping[str, SparkType] = {c.name.lower(): c.kind for c in columns or () if c.exact}
     return replace(scope, aliases={**scope.aliases, **added})

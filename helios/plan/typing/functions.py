@@ -1,4 +1,4 @@
-"""The built-in functions of Spark 4.1, and problems of calls of unknown functions."""
+"""The built-in functions of Spark 4.1, and the problems of calls to unknown functions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ GRAMMAR = frozenset(_GRAMMAR.split())
 
 
 class UnknownFunction(UnparsedExpression):
-    """A call of a function that is not built into Spark. It does not stop a run: the session may have registered it."""
+    """A call of a function that Spark lacks. It stops no run, as the session may have registered the function."""
 
 
 def unknown_functions(node: Node, named: str, where: Origin | None) -> list[UnknownFunction]:
@@ -91,6 +91,6 @@ def unknown_functions(node: Node, named: str, where: Origin | None) -> list[Unkn
         problems[name.lower()] = UnknownFunction(
             f"{named}: Spark has no function {name!r} of its own. {near_miss(name, BUILT_IN)}",
             where=where,
-            fix="correct the name; if the session has registered it, `helios run` accepts it.",
+            fix="correct the name; `helios run` accepts a function that the session has registered.",
         )
     return list(problems.values())

@@ -1,4 +1,4 @@
-"""Infers the columns after each declared step, and finds the problems of the step, without a JVM."""
+"""Infers the columns after a declared step, and finds the problems of the step, without a JVM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
 
 
 def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
-    """The columns after a step, and the step's problems. Those of the class `UnparsedExpression` do not stop a run.
+    """The columns after a step, and the step's problems. An `UnparsedExpression` does not stop a run.
 
     Args:
         step: The step. The file with its name in `helios.plan.typing.steps` infers its columns.
@@ -72,8 +72,8 @@ def project(
     The columns are None if one of them is known only at run time.
 
     Args:
-        expressions: For each expression: the name of its column, or None if the expression itself has the name; and the
-            expression.
+        expressions: Pairs of a column's name and its expression; the name is None if the expression gives it, as in
+            `a AS b`.
     """
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()
@@ -113,8 +113,8 @@ def schema_of(columns: tuple[Column, ...] | None) -> Schema | None:
     return Schema(columns) if columns is not None else None
 
 
-def absent_column(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
-    """The problem if the schema certainly has no column of this name; the name is not parsed."""
+def absent_column_problem(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
+    """The problem of a name that is certainly no column of the schema; the name is not parsed as SQL."""
     if schema is None or not schema.exact or schema.get(name):
         return []
     absence = f"{side} has no column" if side else "no column"
@@ -125,13 +125,13 @@ def absent_column(step: Step, name: str, schema: Schema | None, side: str = "") 
 def event_time(
     step: Step, name: str, schema: Schema | None, allowed: tuple[str, ...]
 ) -> tuple[Column, list[HeliosError]]:
-    """The column of event time, and its problems. `name` is a column, or the path of a field in a struct."""
+    """The column of event time, and its problems. `name` is the name of a column, or the path of a nested field."""
     column = schema.get(name) if schema is not None else None
     if column is None and schema is not None and ("." in name or "`" in name):
         output, problems = _output(step, name, name, Scope(schema))
         column = output[0] if output else None
     else:
-        problems = absent_column(step, name, schema)
+        problems = absent_column_problem(step, name, schema)
     column = column or Column.of(name, UNKNOWN)
     if not problems and column.kind.name not in (*allowed, "unknown"):
         problems.append(

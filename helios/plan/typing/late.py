@@ -30,7 +30,7 @@ class LateRule:
 
 
 def quarantining_watermarks(flow: Flow) -> list[Watermark]:
-    """The watermarks of a stream whose late rows go to the quarantine."""
+    """The watermarks that send late rows to the quarantine."""
     return [
         step
         for inner in flows(flow)
@@ -40,7 +40,7 @@ def quarantining_watermarks(flow: Flow) -> list[Watermark]:
 
 
 def late_rule(flow: Flow) -> LateRule | None:
-    """The rule by which late rows are quarantined; None if they are not, or if `late_problems` finds a problem."""
+    """The rule by which late rows are quarantined; None if none are, or if `late_problems` finds a problem."""
     watermarks = quarantining_watermarks(flow)
     if not watermarks or not is_streaming(flow) or next(_obstacles(flow), None) is not None:
         return None
@@ -54,7 +54,7 @@ def late_problems(flow: Flow) -> list[HeliosError]:
     watermarks = quarantining_watermarks(flow)
     return [
         DeclarationError(
-            f"{watermarks[0].text()}: {why}, so that it is not known which of its rows are late.",
+            f"{watermarks[0].text()}: {why}, so that it is not known which rows are late.",
             where=watermarks[0].origin,
             fix="leave on_late= out: late rows are counted; or split the pipeline: write the rows to a table first.",
         )
@@ -73,13 +73,13 @@ def _obstacles(flow: Flow) -> Iterator[str]:
     elif len(watermarks) != 1:
         yield "the stream has several watermarks"
     elif watermarks[0] not in flow.steps:
-        yield "it stands in a stream that is joined or united"
+        yield "the watermark is on a stream that is joined or united"
     elif dropping_index is None:
         yield "no window and no dedupe after it keeps state by event time"
     elif len(stateful) != 1:
         yield "several steps keep state"
     elif watermarks[0] not in flow.steps[:dropping_index]:
-        yield f"it comes after {flow.steps[dropping_index].text()}"
+        yield f"the watermark comes after {flow.steps[dropping_index].text()}"
     else:
         dependent = next((step for step in flow.steps[:dropping_index] if not step.traits.row_by_row), None)
         if dependent is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from helios.errors import DeclarationError, HeliosError, Origin
-from helios.plan.typing.expression import missing_columns
+from helios.plan.typing.expression import missing_column_problems
 from helios.plan.typing.functions import unknown_functions
 from helios.plan.typing.results import DATETIMES
 from helios.plan.typing.rules import safe_kind_of
@@ -55,7 +55,7 @@ def expression_problems(node: Node, scope: Scope, named: str, where: Origin | No
         named: The name of the expression in messages.
         where: The line to blame.
     """
-    absent: list[HeliosError] = [*missing_columns(node, scope, named, where), *_bare_dates(node, named, where)]
+    absent: list[HeliosError] = [*missing_column_problems(node, scope, named, where), *_bare_dates(node, named, where)]
     return [*(absent or _mismatches(node, scope, named, where)), *unknown_functions(node, named, where)]
 
 
@@ -70,7 +70,7 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
             continue
         year, month, day = match.groups()
         number = int(year) - int(month) - int(day)
-        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
+        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, not a date."
         fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
         problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())

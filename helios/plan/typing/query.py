@@ -20,7 +20,7 @@ _PLAIN_TABLE = ("this", "db", "catalog", "alias")
 
 
 def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
-    """The columns of a query over `input`, None if they are known only at run time, and its problems."""
+    """The columns of a query over `input`, None if known only at run time, and the problems of the query."""
     named = label("sql", text)
     try:
         node = _parse(text, named, where)
@@ -104,7 +104,7 @@ class _Reader:
             inner = None if cte.args["alias"].columns else self.read(cte.this, tables)
             tables = {**tables, cte.alias.lower(): inner}
         if isinstance(node, exp.Subquery):
-            return self.read(node.this, tables) if _only(node, "this", "alias", "with_") else None
+            return self.read(node.this, tables) if _has_only(node, "this", "alias", "with_") else None
         if isinstance(node, exp.SetOperation):
             return self.combine(node, tables)
         return self.select(node, tables) if isinstance(node, exp.Select) else None
@@ -140,7 +140,7 @@ class _Reader:
                 self.check(node.args.get(clause), inner)
         group = node.args.get("group")
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-            # Then a group column is null in the rows that are not grouped by it.
+            # A group column is null in the rows that are not grouped by that column.
             columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 
@@ -165,7 +165,7 @@ class _Reader:
             return Scope(None)
         if isinstance(source, exp.Subquery):
             return _scope_of(self.read(source, tables), source.alias)
-        if not isinstance(source, exp.Table) or not _only(source, *_PLAIN_TABLE):
+        if not isinstance(source, exp.Table) or not _has_only(source, *_PLAIN_TABLE):
             return Scope(None)
         return _scope_of(tables.get(".".join(p.name for p in source.parts).lower()), source.alias_or_name)
 
@@ -174,6 +174,6 @@ def _scope_of(schema: Schema | None, qualifier: str) -> Scope:
     return Scope(schema, frozenset({qualifier.lower()} if qualifier else ()))
 
 
-def _only(node: Node, *keys: str) -> bool:
-    """True if a node has no parts other than these."""
+def _has_only(node: Node, *keys: str) -> bool:
+    """True if a node has no parts but `keys`."""
     return all(not value or key in keys for key, value in node.args.items())

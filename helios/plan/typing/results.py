@@ -33,7 +33,7 @@ def averaged(kind: SparkType) -> SparkType:
 
 
 def rounded(kind: SparkType, digits: int) -> SparkType:
-    """The type of ROUND of a decimal to a number of digits: Spark's `RoundBase` caps the precision, not the scale.
+    """The type of a decimal rounded to a number of digits: Spark's `RoundBase` caps the precision, not the scale.
 
     Examples:
         >>> str(rounded(decimal(38, 18), 18)), str(rounded(decimal(10, 2), -1)), str(rounded(decimal(3, 2), -5))
@@ -47,7 +47,7 @@ def rounded(kind: SparkType, digits: int) -> SparkType:
     return decimal(min(whole_digits + kept, MAX_PRECISION), kept)
 
 
-def whole(kind: SparkType) -> SparkType:
+def floored(kind: SparkType) -> SparkType:
     """The type of FLOOR and CEIL of a number."""
     if kind.name != "decimal":
         return BIGINT
@@ -55,7 +55,7 @@ def whole(kind: SparkType) -> SparkType:
     return decimal(precision - scale + 1, 0) if scale else kind
 
 
-def joined(kinds: Iterable[SparkType]) -> SparkType:
+def concatenated(kinds: Iterable[SparkType]) -> SparkType:
     """The type of CONCAT and ||."""
     distinct = set(kinds)
     names = {kind.name for kind in distinct}

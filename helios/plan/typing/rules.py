@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from helios.plan.typing import results
-from helios.plan.typing.decimals import exact, number, product_of, quotient_of, remainder_of, sum_of
+from helios.plan.typing.decimals import exact_type, number_type, product_of, quotient_of, remainder_of, sum_of
 from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, FIXED, FIXED_CALLS, INT, STRING, TIMESTAMP
 from helios.plan.typing.scope import Node, Scope, member
 from helios.plan.typing.types import (
@@ -84,12 +84,12 @@ def _bracket(node: Node, scope: Scope) -> SparkType:
 
 
 def _literal(node: Node, scope: Scope) -> SparkType:
-    return STRING if node.is_string else number(node.name)
+    return STRING if node.is_string else number_type(node.name)
 
 
 def _negated(node: Node, scope: Scope) -> SparkType:
     if type(node.this).__name__ == "Literal" and not node.this.is_string:
-        return number(f"-{node.this.name}")
+        return number_type(f"-{node.this.name}")
     return _numeric(node, scope)
 
 
@@ -115,7 +115,7 @@ def _shift(node: Node, scope: Scope) -> SparkType:
 
 def _cast(node: Node, scope: Scope) -> SparkType:
     to = node.args["to"].sql("spark")
-    # An older sqlglot parses the literal 1.5BD as such a cast; its precision is that of its digits.
+    # An older sqlglot parses the literal 1.5BD as such a cast, but its type has the precision of its digits.
     if to.upper() == "DECIMAL" and node.this.is_number:
         return UNKNOWN
     try:
@@ -141,7 +141,7 @@ def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: 
 
     Args:
         combine: The result type for two decimals.
-        floating: The result type for other numbers; by default the wider one.
+        floating: The result type for other pairs of numbers; by default the wider type of the two.
     """
 
     def rule(node: Node, scope: Scope) -> SparkType:
@@ -170,7 +170,7 @@ def _operand(node: Node, kind: SparkType) -> SparkType | None:
         return kind
     inner = node.this if type(node).__name__ == "Neg" else node
     if type(inner).__name__ == "Literal":
-        return exact(inner.name)
+        return exact_type(inner.name)
     # sqlglot parses 1L and CAST(1 AS BIGINT) alike, but Spark gives them different types.
     return None if type(node).__name__ in ("Cast", "TryCast") else as_decimal(kind)
 
@@ -192,9 +192,9 @@ def _round(node: Node, scope: Scope) -> SparkType:
     return results.rounded(kind, 0 if digits is None else int(digits.name))
 
 
-def _whole(node: Node, scope: Scope) -> SparkType:
+def _floored(node: Node, scope: Scope) -> SparkType:
     kind = _numeric(node, scope)
-    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else results.whole(kind)
+    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else results.floored(kind)
 
 
 def _widest(node: Node, scope: Scope) -> SparkType:
@@ -224,10 +224,10 @@ def _reverse(node: Node, scope: Scope) -> SparkType:
 
 
 def _piped(node: Node, scope: Scope) -> SparkType:
-    # In Spark || binds as strongly as +, in sqlglot it does not.
+    # In Spark, || binds as strongly as +; in sqlglot, it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
-    return results.joined((_first(node, scope), kind_of(node.expression, scope)))
+    return results.concatenated((_first(node, scope), kind_of(node.expression, scope)))
 
 
 def _struct(node: Node, scope: Scope) -> SparkType:
@@ -362,16 +362,16 @@ _RULES: dict[str, Rule] = {
     "Avg": _average,
     "Bracket": _bracket,
     "Case": _case,
-    "Ceil": _whole,
+    "Ceil": _floored,
     "Column": _column,
-    "Concat": lambda node, scope: results.joined(_children(node, scope)),
+    "Concat": lambda node, scope: results.concatenated(_children(node, scope)),
     "DPipe": _piped,
     "DateDiff": _date_difference,
     "Distinct": _distinct,
     "Div": _arithmetic(quotient_of, floating=DOUBLE),
     "Dot": _dot,
     "Extract": _extract,
-    "Floor": _whole,
+    "Floor": _floored,
     "FromJson": _parsed_json,
     "Identifier": _variable,
     "Literal": _literal,

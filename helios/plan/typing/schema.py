@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order; names are compared without regard to case, as in Spark."""
+    """Columns in order. As in Spark, names are compared without regard to case."""
 
     columns: tuple[Column, ...]
 
@@ -68,7 +68,7 @@ class Schema:
 
     @property
     def exact(self) -> bool:
-        """True if every name is certain. Then a name that is not among them certainly does not exist."""
+        """True if every name is certain: then no other column exists."""
         return all(c.exact for c in self.columns)
 
     def get(self, name: str) -> Column | None:
@@ -77,7 +77,7 @@ class Schema:
         return next((c for c in self.columns if c.name.lower() == lowered), None)
 
     def text(self) -> str:
-        """One line per column, for the plan.
+        """The columns as text, one in each line.
 
         Examples:
             >>> print(Schema((Column("id", "bigint", False), Column("amount", "double"))).text())

@@ -19,7 +19,7 @@ class Scope:
 
     Args:
         schema: The columns; None if they are known only at run time.
-        qualifiers: The names of the table in a query, in lower case, such as `t` for `t.id`.
+        qualifiers: The names by which a query may qualify columns, in lower case, such as `t` in `t.id`.
         aliases: The types of the columns further left in the same SELECT, by name in lower case.
         variables: The types of the variables of lambda functions, by name in lower case.
     """
@@ -30,7 +30,7 @@ class Scope:
     variables: Mapping[str, SparkType] = field(default_factory=dict)
 
     def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
-        """Resolves a dotted name: the type of its column or alias, None if neither is known, and the fields."""
+        """Resolves a dotted name: the type of the column or alias, None if unknown, and the nested field's path."""
         if self.schema is not None:
             if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
                 parts = parts[1:]

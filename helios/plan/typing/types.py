@@ -75,7 +75,7 @@ class TypeProblem(ValueError):
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredColumn:
     """One column of a DDL text."""
 
     name: str
@@ -106,7 +106,6 @@ def quoted(name: str) -> str:
 
 
 def unquoted(name: str) -> str:
-    """A name without the backticks around it."""
     return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
 
 
@@ -127,7 +126,7 @@ def parse_type(text: str) -> SparkType:
     return read
 
 
-def parse_columns(text: str) -> tuple[Declared, ...]:
+def parse_columns(text: str) -> tuple[DeclaredColumn, ...]:
     """Reads the columns of a DDL text, such as "id bigint NOT NULL, `my col` string", or the fields of a `struct<...>`.
 
     Raises:
@@ -135,7 +134,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
     """
     if re.match(r"\s*struct\s*<", text, re.IGNORECASE):
         struct_type = parse_type(text)
-        return tuple(Declared(n, t) for n, t in zip(struct_type.fields, struct_type.parts, strict=True))
+        return tuple(DeclaredColumn(n, t) for n, t in zip(struct_type.fields, struct_type.parts, strict=True))
     reader = _Reader(text)
     columns = reader.columns(closing=None)
     reader.end()
@@ -143,7 +142,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
 
 
 class _Reader:
-    """A recursive descent parser of types and column lists; each method reads what its name says and moves `at`."""
+    """A recursive descent parser of types and column lists: each method reads the part that its name says."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m.group(m.lastindex or 0) for m in _TOKEN.finditer(text)]
@@ -234,8 +233,8 @@ class _Reader:
             words += ["to", self.take().lower()]
         return SparkType(f"interval {' '.join(words)}")
 
-    def columns(self, closing: str | None) -> tuple[Declared, ...]:
-        columns: list[Declared] = []
+    def columns(self, closing: str | None) -> tuple[DeclaredColumn, ...]:
+        columns: list[DeclaredColumn] = []
         while self.peek() and self.peek() != closing:
             columns.append(self.column(closing))
             if not self.accept(","):
@@ -246,7 +245,7 @@ class _Reader:
             raise TypeProblem("no column is declared")
         return tuple(columns)
 
-    def column(self, closing: str | None) -> Declared:
+    def column(self, closing: str | None) -> DeclaredColumn:
         name = self.take()
         if not re.fullmatch(r"`(?:[^`]|``)+`|\w+", name):
             raise TypeProblem(f"{name!r} is not a column's name")
@@ -263,7 +262,7 @@ class _Reader:
                 self.skip(closing)
             else:
                 raise TypeProblem(f"{self.peek()!r} is not expected after the type of {unquoted(name)!r}")
-        return Declared(unquoted(name), read, nullable)
+        return DeclaredColumn(unquoted(name), read, nullable)
 
     def skip(self, closing: str | None) -> None:
         depth = 0
@@ -279,7 +278,7 @@ def cast_type(kind: SparkType) -> SparkType:
 
 
 def as_decimal(kind: SparkType) -> SparkType | None:
-    """A decimal type for all values of a decimal or whole-number type; None for other types."""
+    """The decimal type that has all values of a decimal or integer type; None for other types."""
     if kind.name == "decimal":
         return kind
     return decimal(_DIGITS[kind.name], 0) if kind.name in _DIGITS else None
@@ -293,7 +292,7 @@ def widest(kinds: Iterable[SparkType]) -> SparkType:
 def wider(a: SparkType, b: SparkType) -> SparkType:
     """The common type of two types by Spark's ANSI coercion.
 
-    It is `unknown` for a string and another type, except void, and if the rule is not certain.
+    It is `unknown` for a string and another type except void, and wherever the rule is not certain.
 
     Examples:
         >>> str(wider(parse_type("decimal(10,2)"), parse_type("int")))

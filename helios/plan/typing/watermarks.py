@@ -18,8 +18,8 @@ from helios.steps.union import Union
 from helios.steps.watermark import Watermark
 
 
-def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
-    """The problem of a step if it is `dedupe(within=)` on a stream and has no watermark before it.
+def dedupe_without_watermark(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
+    """The problem of a `dedupe(within=)` on a stream without a watermark before the step.
 
     `schema` has the columns before the step; it is None if they are known only at run.
     """
@@ -33,7 +33,7 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
     within = show_seconds(step.within)
     return [
         DeclarationError(
-            f"{step.text()}: within= is a span of event time, and no watermark before it says which column that is.",
+            f"{step.text()}: within= is a span of event time, and no watermark before it names the event-time column.",
             where=step.origin,
             fix=f'put a watermark before it: watermark("{time}", "10 minutes") >> dedupe({keys}, within="{within}").',
         )
@@ -41,7 +41,7 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
 
 
 def has_watermark(steps: Iterable[Step]) -> bool:
-    """True if one of the steps may set a watermark: the step itself, its joined or united flow, or a callable."""
+    """True if one of the steps may set a watermark, by itself, in a joined or united flow, or in a callable."""
     return any(
         isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and has_watermark(step.other.steps))
         for step in steps

@@ -136,7 +136,7 @@ def test_a_date_without_quotes_is_no_date(condition: str) -> None:
     schema = "id int, d date, name string"
     pipeline = Memory.source([(1, None, "a")], schema) >> where(condition) >> SINK
     with pytest.raises(
-        CheckFailed, match=r"1998-\d+-\d+ is the number 199\d in SQL, and no date\. Fix: write DATE '1998-01-01'"
+        CheckFailed, match=r"1998-\d+-\d+ is the number 199\d in SQL, not a date\. Fix: write DATE '1998-01-01'"
     ):
         pipeline.check()
 

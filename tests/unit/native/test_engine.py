@@ -284,7 +284,7 @@ def test_an_executor_without_bucket_partitions_says_so(tmp_path: Path, monkeypat
         (with_columns(y="CAST(x AS STRING)"), "a cast of double to string"),
         (with_columns(y="array(id)"), "is an expression that the native engine"),
         (with_columns(y="NULL"), "column y is a void"),
-        (select("id + 1"), "has no name of its own"),
+        (select("id + 1"), "has no alias"),
         (rename({"id": "n"}), "gives a name that another column has"),
         (cast(n="tinyint"), "a cast of int to tinyint"),
     ],

@@ -66,7 +66,7 @@ ROWS = {
                 f"- join({INNER}select(id), on=id, how=inner)",
                 f"+ join({INNER}where(id < 5) >> select(id), on=id, how=inner)",
             ),
-            "the checkpoint goes on, and earlier rows stay as they are; `helios rehearse` shows",
+            "the checkpoint is kept, and earlier rows stay as they are; `helios rehearse` shows",
             additive=False,
         ),
     ),
@@ -103,7 +103,7 @@ TARGETS = {
     "table": (
         SINK,
         Iceberg.sink("a.u"),
-        Change("table", ("- local.a.t", "+ local.a.u"), "refused, unless it is the same table", additive=False),
+        Change("table", ("- local.a.t", "+ local.a.u"), "refused, unless the table was renamed", additive=False),
     ),
     "partitions": (
         SINK,

@@ -26,7 +26,7 @@ SINK = Iceberg.sink("a.t")
 
 
 def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = r"spill     to /some/disk \(\d.* free\) what exceeds memory: "
+    free = r"spill     data beyond memory goes to /some/disk \(\d.* free\): "
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=79 << 30))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/some/disk,/other")
     keyed = "the batch and the target's rows by key"
@@ -70,7 +70,7 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
         (SINK.compression("snappy"), ["128 MB, snappy\n"]),
         (
             SINK.route(by="name"),
-            ["exactly once; tables are created as their values come", "route     by name, to local.a.t_<value>"],
+            ["exactly once; each table is created with its first row", "route     by name, to local.a.t_<value>"],
         ),
         (SINK.route(by="name").create(False), ["exactly once; only existing tables"]),
         (SINK.quarantine("a.q"), ["failed    rows go to local.a.q"]),

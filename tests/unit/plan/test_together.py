@@ -10,7 +10,7 @@ import pytest
 from helios import Files, Iceberg, Memory, join, where
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.text import lines
-from helios.plan.together import ABSENT, NAME, render_all
+from helios.plan.together import NAME_PLACEHOLDER, OPTIONAL, render_all
 
 pytestmark = pytest.mark.promise("commands")
 
@@ -33,8 +33,8 @@ def test_what_is_alike_is_said_once(context: Context) -> None:
     assert [line.split()[0] for line in common.splitlines()] == [
         "in", "path", "engine", "write", "parquet", "maintain", "schema", "trigger", "progress", "jars"
     ]  # fmt: skip
-    assert common.startswith("in common  (9 pipelines; one that differs says so)\n  path      snapshot ranges: ")
-    assert f"/checkpoints/{NAME}\n" in common
+    assert common.startswith("in common  (9 pipelines; each difference is shown below)\n  path      snapshot ranges: ")
+    assert f"/checkpoints/{NAME_PLACEHOLDER}\n" in common
     assert [line.split()[0] for line in texts[1].splitlines()[1:]] == [
         "read",
         "local.a.orders,",
@@ -60,7 +60,7 @@ def test_every_line_of_each_plan_is_its_own_or_common(context: Context) -> None:
         labels = {line[2:12].strip() for line in text.splitlines()}
         for label, line in lines(plan):
             both = f"{label:<10}{line}".strip() if not label.startswith("_") else line
-            said = common.replace(NAME, plan.pipeline)
+            said = common.replace(NAME_PLACEHOLDER, plan.pipeline)
             assert both in own or (both in said and label not in labels), (both, text)
 
 
@@ -83,7 +83,7 @@ def test_the_settings_of_sources_are_common_by_their_kind(context: Context) -> N
 
 def test_a_part_that_some_plans_cannot_have_is_not_common(context: Context) -> None:
     """`retry` is the default where a plan has no such line, and not `none`."""
-    assert "retry" not in ABSENT
+    assert "retry" not in OPTIONAL
     sinks = [Iceberg.sink("a.x").retry(5), Iceberg.sink("a.y").retry(5), Iceberg.sink("a.z")]
     common, texts = render_all(plans_of(context, [ORDERS >> sink for sink in sinks]))
     assert "retry" not in common

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helios.errors import DeclarationError, HeliosError, near_miss
 from helios.plan.typing.expression import label
-from helios.plan.typing.infer import Result, absent_column
+from helios.plan.typing.infer import Result, absent_column_problem
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.types import KNOWN, UNKNOWN, TypeProblem, cast_type, parse_type
 from helios.steps.cast import Cast
@@ -14,7 +14,7 @@ def columns(step: Cast, schema: Schema | None, other: Schema | None) -> Result:
     problems: list[HeliosError] = []
     columns = {c.name.lower(): c for c in schema.columns} if schema is not None else {}
     for name, text in step.types:
-        problems += absent_column(step, name, schema)
+        problems += absent_column_problem(step, name, schema)
         kind = str(UNKNOWN)
         try:
             kind = str(cast_type(parse_type(text)))

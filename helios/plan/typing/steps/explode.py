@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helios.errors import DeclarationError, HeliosError
 from helios.plan.typing.expression import label
-from helios.plan.typing.infer import Result, absent_column
+from helios.plan.typing.infer import Result, absent_column_problem
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.types import UNKNOWN, quoted
 from helios.steps.explode import Explode
@@ -22,7 +22,7 @@ def taken_name(step: Explode, name: str) -> DeclarationError:
 def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Result:
     if schema is None:
         return None, []
-    problems: list[HeliosError] = absent_column(step, step.column, schema)
+    problems: list[HeliosError] = absent_column_problem(step, step.column, schema)
     array, named = schema.get(step.column), label("explode", step.column)
     kind = array.kind if array is not None else UNKNOWN
     if kind.name not in ("array", "unknown"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from helios.errors import DeclarationError
-from helios.plan.typing.infer import Result, absent_column, call_name
+from helios.plan.typing.infer import Result, absent_column_problem, call_name
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.types import wider
 from helios.steps.join import Join
@@ -15,8 +15,8 @@ from helios.steps.join import Join
 def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
     # A cross join has no columns in common.
     on = () if step.how == "cross" else step.on
-    problems = [p for key in on for p in absent_column(step, key, left, "the left side")]
-    problems += [p for key in on for p in absent_column(step, key, right, "the right side")]
+    problems = [p for key in on for p in absent_column_problem(step, key, left, "the left side")]
+    problems += [p for key in on for p in absent_column_problem(step, key, right, "the right side")]
     only_left = step.how in ("semi", "anti")
     if left is None or (right is None and not only_left):
         return None, problems
@@ -60,7 +60,7 @@ def _optional(columns: Sequence[Column]) -> list[Column]:
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
-    """A key column of the result, as USING gives it: from the side whose rows are all kept; None if unknown."""
+    """A key column of the result, as USING gives it: from a side whose rows are all kept; None if neither has it."""
     ours, theirs = left.get(name), right.get(name)
     if ours is None or theirs is None:
         return ours or theirs

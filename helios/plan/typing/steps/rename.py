@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from helios.errors import DeclarationError, HeliosError
 from helios.plan.typing.expression import label
-from helios.plan.typing.infer import Result, absent_column
+from helios.plan.typing.infer import Result, absent_column_problem
 from helios.plan.typing.schema import Schema
 from helios.steps.rename import Rename
 
@@ -17,7 +17,7 @@ def columns(step: Rename, schema: Schema | None, other: Schema | None) -> Result
     problems: list[HeliosError] = []
     # Spark applies the renames in order: a later one sees the new names.
     for old, new in step.names:
-        problems += absent_column(step, old, schema)
+        problems += absent_column_problem(step, old, schema)
         taken = schema.get(new)
         if taken is not None and new.lower() != old.lower() and schema.get(old):
             problems.append(

@@ -60,7 +60,7 @@ def test_what_spark_takes_is_taken(query: str) -> None:
         ("MERGE INTO target USING bach ON true WHEN MATCHED THEN DELETE", "Did you mean 'batch'?"),
         (
             "MERGE INTO target USING (SELECT 1 AS id) b ON target.id = b.id WHEN MATCHED THEN DELETE",
-            "does not use the rows, 'batch'",
+            "does not read the rows, 'batch'",
         ),
         (BY_ID + "WHEN MATCHED THEN DELETE; DROP TABLE x", "2 statements, not one"),
     ],

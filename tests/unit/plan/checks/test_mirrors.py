@@ -134,7 +134,7 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
     assert (plan.pipeline, plan.path) == ("local.shop", ReadPath.RANGES)
     assert plan.checkpoint.endswith("/_helios/checkpoints/local.shop")
     for line in (
-        "write     local.shop, upsert by the key of the records, exactly once; tables are created as their first",
+        "write     local.shop, upsert by the key of the records, exactly once; each table is created with its first",
         "new tables of format v3",
         "mirror    each table of the database, to local.shop.<schema>_<table>",
         "failed    rows go to local.bad.rows",

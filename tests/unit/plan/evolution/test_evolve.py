@@ -22,9 +22,9 @@ from helios.plan.evolution.fields import (
     cast_plan,
     from_pyiceberg,
     from_schema,
+    iceberg_type,
     lossless,
     promotions,
-    stored,
 )
 from helios.plan.typing.schema import from_ddl
 from helios.plan.typing.types import SparkType, decimal, parse_type
@@ -169,7 +169,7 @@ def test_new_columns_are_added_missing_ones_null_and_narrower_ones_cast(
 ) -> None:
     evolution = found(stream, table, mode)
     assert changes(evolution) == made
-    assert [s for cell in cast_plan(cols(stream), evolution.fields) for s in cell.steps()] == cast
+    assert [s for cell in cast_plan(cols(stream), evolution.fields) for s in cell.texts()] == cast
 
 
 def test_what_is_new_is_optional_in_every_part() -> None:
@@ -314,7 +314,7 @@ def test_a_required_column_with_a_default_may_be_missing() -> None:
     for mode in ("add_columns", "full"):
         evolution = found("id int", table, mode)
         assert changes(evolution) == []
-        assert [step for cell in cast_plan(cols("id int"), evolution.fields) for step in cell.steps()] == ["c: 'x'"]
+        assert [step for cell in cast_plan(cols("id int"), evolution.fields) for step in cell.texts()] == ["c: 'x'"]
 
 
 # the message
@@ -406,7 +406,7 @@ WRONG_RENAMES = [
     ([("s.a", "s.B")], "id int", "has both 's.a' and 's.B'"),
     ([("odl", "x")], "id int", r"has no column 'odl'. Did you mean 'old'?"),
     ([("old", "x")], "old int", "the stream still carries 'old'"),
-    ([("s.a", "a")], "id int", "'s.a' cannot become 'a': a field keeps its place"),
+    ([("s.a", "a")], "id int", "'s.a' cannot become 'a': a field stays in its struct"),
     ([("s.a", "l.c")], "id int", "'s.a' cannot become 'l.c'"),
     ([("old", "s.c")], "id int", "'old' cannot become 's.c'"),
     ([("l.element", "l.x")], "id int", "'l.element' cannot become 'l.x'"),
@@ -440,9 +440,9 @@ def test_a_nested_identifier_cannot_be_renamed_but_a_whole_one_can() -> None:
 
 WRONG_DROPS = [
     (["old"], "old int", "the stream still carries 'old'"),
-    (["l.element"], "id int", "'l.element' of a.t is a part that every value"),
-    (["m.key.k"], "id int", "'m.key.k' of a.t is a part that every value"),
-    (["m.value"], "id int", "'m.value' of a.t is a part that every value"),
+    (["l.element"], "id int", "'l.element' of a.t is part of an array or map"),
+    (["m.key.k"], "id int", "'m.key.k' of a.t is part of an array or map"),
+    (["m.value"], "id int", "'m.value' of a.t is part of an array or map"),
     (["s", "s.a"], "id int", "name 's' and 's.a'"),
     (["old", "OLD"], "id int", "name 'old' and 'OLD'"),
     (["Id"], "x int", "the rows of a.t are identified by 'Id'"),
@@ -535,7 +535,7 @@ def test_lossless_casts_are_exactly_these() -> None:
     for stream, table in ((a, b) for a in LOSSLESS for b in LOSSLESS):
         expected = stream == "void" or table in LOSSLESS[stream]
         # A tinyint of Spark is an int of Iceberg.
-        expected = expected or table == str(stored(parse_type(stream)))
+        expected = expected or table == str(iceberg_type(parse_type(stream)))
         assert lossless(parse_type(stream), parse_type(table)) is expected, f"{stream} into {table}"
 
 
@@ -585,7 +585,7 @@ def _nullable(known: Field, rng: random.Random) -> Field:
 
 
 def _stored(known: Field) -> Field:
-    return replace(known, type=stored(known.type), parts=tuple(map(_stored, known.parts)))
+    return replace(known, type=iceberg_type(known.type), parts=tuple(map(_stored, known.parts)))
 
 
 def mutated(table: Fields, rng: random.Random, in_key: bool = False, container: str = "struct") -> Fields:
@@ -687,7 +687,7 @@ def _nothing_is_lost(stream: Fields, table: Fields, result: Evolution) -> None:
 
 
 def _shape(fields: Fields) -> dict[Path, SparkType]:
-    return {path: stored(known.type) for path, known in paths(fields).items()}
+    return {path: iceberg_type(known.type) for path, known in paths(fields).items()}
 
 
 def _nulls_fit(stream: Fields, table: Fields) -> bool:
@@ -699,7 +699,7 @@ def _nulls_fit(stream: Fields, table: Fields) -> bool:
 
 
 def after_renames(stream: str, table: str, *sources: tuple[str, str], mode: Mode = "add_columns") -> Evolution:
-    return evolve(cols(stream), of(cols(table)), Policy(mode=mode, sources=sources), HERE)
+    return evolve(cols(stream), of(cols(table)), Policy(mode=mode, source_renames=sources), HERE)
 
 
 @pytest.mark.parametrize("mode", ["strict", "add_columns", "full"])

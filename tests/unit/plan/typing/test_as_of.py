@@ -121,8 +121,8 @@ def test_two_streams_within_bounds_need_a_watermark_on_both_sides(problems: Any)
     left, right = FOLLOWED >> watermark("ts", "1 hour"), FOLLOWED >> OTHER
     (problem,) = problems(left >> join(right, on="id", within="1 hour") >> SINK)
     assert "inner join on id within 1 h: within= is a span between two event times" in problem
-    assert "on the right side" in problem
+    assert "of the right side" in problem
     marked = right >> watermark("seen", "1 hour")
     assert problems(left >> join(marked, on="id", how="left", within=(0, "1 hour")) >> SINK) == []
     (problem,) = problems(FOLLOWED >> join(marked, on="id", within="1 hour") >> select("id") >> SINK)
-    assert "on the left side" in problem
+    assert "of the left side" in problem

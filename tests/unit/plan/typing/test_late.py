@@ -58,7 +58,7 @@ def test_where_late_rows_go_is_no_part_of_the_state(planned: Any) -> None:
     ("stream", "why"),
     [
         (FOLLOWED >> LATE >> where("id > 0"), "no window and no dedupe after it"),
-        (FOLLOWED >> HOURS >> rename({"window_start": "ts"}) >> LATE, r"it comes after window\("),
+        (FOLLOWED >> HOURS >> rename({"window_start": "ts"}) >> LATE, r"the watermark comes after window\("),
         (FOLLOWED >> watermark("ts", "2 hours") >> LATE >> HOURS, "several watermarks"),
         (
             FOLLOWED >> LATE >> sql("SELECT id, ts FROM input") >> HOURS,
@@ -74,13 +74,13 @@ def test_where_late_rows_go_is_no_part_of_the_state(planned: Any) -> None:
         ),
         (
             FOLLOWED >> join(Iceberg.source("a.names") >> LATE, on="id") >> dedupe("id", "ts"),
-            "it stands in a stream that is joined or united",
+            "the watermark is on a stream that is joined or united",
         ),
     ],
     ids=["stateless", "behind", "two", "sql", "state", "streams", "joined"],
 )
 def test_where_lateness_is_not_known_it_is_refused(stream: Any, why: str, problems: Any) -> None:
-    found = [problem for problem in problems(stream >> SINK) if "so that it is not known which of its rows" in problem]
+    found = [problem for problem in problems(stream >> SINK) if "so that it is not known which rows" in problem]
     assert len(found) == 1
     assert re.search(why, found[0])
     assert "leave on_late= out" in found[0]
