@@ -76,10 +76,10 @@ class DefaultEngine:
     """The engine that pipelines and streams call for `check()`, `plan()`, `run()`, `schema()` and `preview()`."""
 
     def check(self, pipeline: Pipeline) -> None:
-        from helios.sources.common.absent import absent
+        from helios.sources.common.absent import absent_source_problems
 
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
-        if problems := [*problems, *absent(plans)]:
+        if problems := [*problems, *absent_source_problems(plans)]:
             raise CheckFailed(problems)
 
     def plan(self, pipeline: Pipeline) -> Plan:

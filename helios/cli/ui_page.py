@@ -75,8 +75,8 @@ class Page:
         lake = Lake(
             partial(tables_of, plans),
             partial(status.view_of, plans, context),
-            least=MIN_SECONDS_BETWEEN_READS,
-            share=MAX_SHARE_OF_READS,
+            min_seconds=MIN_SECONDS_BETWEEN_READS,
+            max_share=MAX_SHARE_OF_READS,
         )
         graph_values = graph_json(
             [*named_pipelines(plans), *((result.name, result.pipeline) for result in refused)], context

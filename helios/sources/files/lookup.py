@@ -34,7 +34,7 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:
         return SourceLookup(note="a folder that is read once has no log of its files")
-    properties = view.places[0].properties if view.places else {}
+    properties = view.warehouses[0].properties if view.warehouses else {}
     default = -1 if span.whole else at.entry - 1  # -1 for all entries; otherwise only the last entry is read
     after = before.entry if before is not None and before.log == at.log else default
     try:
