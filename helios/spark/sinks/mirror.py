@@ -116,13 +116,13 @@ class MirrorSink(ManyTables):
                 rows_by_table = {name: built.df for name, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
             parts = [self._staged_table(stack, batch, *opened) for opened in self._open(rows_by_table)]
-            rejected += bad_records.rejected
+            rejected += bad_records.rejected_rows
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
             if rows_by_table:
                 steps = self.context.plan.fingerprint
                 self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(rows_by_table))
-            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
+            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.drop_counts), parts=parts)
             self._policy.batch_committed()
 
     def _mode(self, value: str) -> Mode:

@@ -20,7 +20,7 @@ from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import ConnectType
 from helios.sources.changes.spark.versions import TableVersions, Version, versions_of
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
+from helios.sources.common.spark.json_values import REST, bad_row_reason, json_line, object_text
 from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import by_name, cast, castable, united
 from helios.sources.kafka.spark.rows import BAD_REASON, CORRUPT, FEATURES, PARSING, RECORD, has_field, verdict
@@ -80,11 +80,11 @@ def events(records: DataFrame) -> DataFrame:
         F.when(F.is_valid_utf8(key), key).alias(KEY_TEXT),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
-    parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
-    parsed_key = F.from_json(an_object(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
+    parsed = F.from_json(object_text(json_event), ddl(spark, ENVELOPE), PARSING)
+    parsed_key = F.from_json(object_text(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
     reason = F.coalesce(
         F.col(WHY_NO_CHANGE),
-        F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
+        F.when(object_text(json_event).isNull(), F.lit("the value is not one JSON object")),
     )
     has_payload = F.col(EVENT)["payload"].isNotNull()  # with a schema part, the envelope is in the field `payload`
     payload = F.when(has_payload, F.col(EVENT)["payload"]).otherwise(
@@ -319,7 +319,7 @@ def _parsed(
     stored = StructType([StructField(name, kind.stored) for name, kind in used_fields.values()])
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
     parsing = StructType([*stored.fields, *_text_fields(REST, CORRUPT)])
-    df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
+    df = df.withColumn(VALUES, F.from_json(object_text(F.col(ROW)), ddl(spark, parsing), PARSING))
     converted = [connect_types.converted(F.col(VALUES)[name], kind).alias(name) for name, kind in used_fields.values()]
     df = df.withColumn(CONVERTED, F.struct(*converted) if converted else F.lit(None))
     selected, reasons = [], []
@@ -332,7 +332,7 @@ def _parsed(
             selected.append(F.lit(None).cast(field.dataType).alias(field.name))
     why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
-        F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
+        F.when(row.startswith("!"), F.concat(F.lit("the row: "), bad_row_reason(row)))
         .when(why != "", why)
         .when(values.isNull() | values[CORRUPT].isNotNull(), F.lit("the row does not fit its schema"))
     )

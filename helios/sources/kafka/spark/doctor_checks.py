@@ -22,7 +22,7 @@ def kafka(source: KafkaSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """The checks of a source that need no JVM, and those that need one."""
     fix = "check .servers(...), and that the brokers run."
     without_jvm = [
-        DoctorCheck(f"broker {broker}", partial(_reach_broker, broker), broker, fix, needed=True)
+        DoctorCheck(f"broker {broker}", partial(_reach_broker, broker), broker, fix, required_by_jvm_checks=True)
         for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
