@@ -124,7 +124,7 @@ def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
 def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
     from helios.table.status import Status, statuses
 
-    if not plan.write.sink.target.keeps_record:
+    if not plan.write.sink.target_kind.keeps_record:
         note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]

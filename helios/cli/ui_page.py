@@ -169,7 +169,7 @@ def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
     """The targets and the quarantines of pipelines, each once."""
     seen: set[str] = set()
     for plan in plans:
-        for table in status.target_tables(plan) if plan.write.sink.target.keeps_record else ():
+        for table in status.target_tables(plan) if plan.write.sink.target_kind.keeps_record else ():
             if table.name not in seen:
                 seen.add(table.name)
                 yield table

@@ -108,7 +108,7 @@ class MirrorSink(ManyTables):
         bad_records = RejectedInput()
         with ExitStack() as stack:
             changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, bad_records)
-            stack.callback(changes.forget)
+            stack.callback(changes.unpersist)
             rows_by_table = self._rows(changes)
             rejected: list[DataFrame] = []
             if self._quarantine is not None:
@@ -200,7 +200,7 @@ class MirrorSink(ManyTables):
 
     def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
         """Reports that all changes of a table are bad records; raises `InputError` if the pipeline stops at them."""
-        if not changes.bad_ones_fail:
+        if not changes.fails_on_bad_records:
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables continue: {why}")
             return
         raise InputError(

@@ -273,7 +273,7 @@ def test_builders_return_new_values() -> None:
 def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
     assert sink.mode == mode
     assert sink.mode.text() == text
-    assert sink.mode.traits.reruns == (not isinstance(mode, Append))
+    assert sink.mode.traits.rewrites_same_inputs == (not isinstance(mode, Append))
     assert SINK.mode == Append()
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import InputError
-from helios.model.columns import GONE, LOG
+from helios.model.columns import IS_DELETE, LOG_ORDER
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import ConnectType
@@ -176,12 +176,12 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 def with_null_order(df: DataFrame) -> DataFrame:
     """Adds the hidden columns of order (null) and deletes (false) to rows, for a batch without changes."""
-    return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
+    return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG_ORDER), F.lit(False).alias(IS_DELETE))
 
 
 def visible(df: DataFrame) -> DataFrame:
     """The rows for a preview: without hidden columns, and without deletes, whose rows have only a key."""
-    return df.where(~F.col(GONE)).drop(LOG, GONE)
+    return df.where(~F.col(IS_DELETE)).drop(LOG_ORDER, IS_DELETE)
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
@@ -287,7 +287,7 @@ def rows(
         _parsed(df.where(schema.isin(*version.schema_parts)), version.fields, source, wanted)
         for version in table.versions
     ]
-    if table.others:
+    if table.has_other_records:
         texts = [text for version in table.versions for text in version.schema_parts]
         others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parsed.append(_parsed_without_version(others, source, wanted, no_schema))
@@ -365,8 +365,8 @@ def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame
     gone = F.coalesce(F.col(EVENT)["op"] == "d", F.lit(False))
     return df.select(
         *columns,
-        _change_order().alias(LOG),
-        gone.alias(GONE),
+        _change_order().alias(LOG_ORDER),
+        gone.alias(IS_DELETE),
         F.col(RECORD),
         F.coalesce(F.col(WHY_NO_CHANGE), why).alias(BAD_REASON),
     )
