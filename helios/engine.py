@@ -76,10 +76,10 @@ class DefaultEngine:
     """The engine that pipelines and streams call for `check()`, `plan()`, `run()`, `schema()` and `preview()`."""
 
     def check(self, pipeline: Pipeline) -> None:
-        from helios.sources.common.absent import absent
+        from helios.sources.common.absent import absent_source_problems
 
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
-        if problems := [*problems, *absent(plans)]:
+        if problems := [*problems, *absent_source_problems(plans)]:
             raise CheckFailed(problems)
 
     def plan(self, pipeline: Pipeline) -> Plan:
@@ -121,7 +121,7 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
         from helios.sources.common.spark.context import SourceContext
-        from helios.sources.common.spark.past import current_past
+        from helios.sources.common.spark.past import past_until_now
         from helios.sources.common.spark.protocol import current_rows
         from helios.spark.iceberg.scan_tasks import scan_task_scope
         from helios.spark.steps.build import build
@@ -130,7 +130,7 @@ class DefaultEngine:
         with scan_task_scope():
             sources = SourceContext(plan=plan, spark=session)
             df = build(
-                plan, lambda index, _: current_rows(sources, index), lambda index: current_past(sources, index)
+                plan, lambda index, _: current_rows(sources, index), lambda index: past_until_now(sources, index)
             ).df
             return Preview(df.limit(rows).toArrow())
 

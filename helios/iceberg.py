@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from helios.model.arguments import flag
-from helios.model.mirror import ANY_TABLE, MirrorSink, table_names
+from helios.model.mirror import ANY_TABLE, MirrorSink, checked_name_pattern
 from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.values import Identifier, duration
@@ -83,6 +83,6 @@ class Iceberg:
             table=Identifier.parse(f"{namespace}.{ANY_TABLE}"),
             catalog=catalog,
             mode=Upsert(tombstones=duration(tombstones, "tombstones")),
-            names=table_names(names),
+            names=checked_name_pattern(names),
             atomic=flag(atomic, "mirror(atomic=)"),
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helios.catalog.names import TableName
     from helios.plan import Plan
     from helios.plan.backfills import Ask
-    from helios.spark.backfill.result import Backfilled, Progress
+    from helios.spark.backfill.result import Backfilled, SliceProgress
 
 
 @click.command()
@@ -145,9 +145,9 @@ def _note_changed_steps(plan: Plan) -> None:
 
     A pipeline that is still running computes new rows with the old steps until it is restarted.
     """
-    from helios.plan.changed import changed
+    from helios.plan.changed import plan_difference
 
-    difference = changed(plan)
+    difference = plan_difference(plan)
     changed_steps = [change for change in difference.changes if change.part == "step"] if difference is not None else []
     for change in changed_steps:
         lines = "\n".join(f"  {line}" for line in change.lines)
@@ -158,10 +158,10 @@ def _note_changed_steps(plan: Plan) -> None:
         )
 
 
-def _show_slice(current: Progress) -> None:
-    result = current.done
+def _show_slice(current: SliceProgress) -> None:
+    result = current.last_slice
     repeated = f", in {result.again + 1} attempts, because new rows arrived meanwhile" if result.again else ""
-    time_left = f"; about {_duration(current.seconds)} left" if current.number < current.slices else ""
+    time_left = f"; about {_duration(current.seconds_left)} left" if current.number < current.slices else ""
     rows = f"{counted(result.before, 'row')} replaced by {result.after:,}" if result.snapshot else "no rows changed"
     click.echo(f"{current.number} of {current.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)
 

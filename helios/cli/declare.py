@@ -84,11 +84,11 @@ def check(script: ScriptName, offline: bool, values: dict[str, str], profile: st
     """
     from helios.plan import compile_pipelines
     from helios.plan.notes import with_notes
-    from helios.sources.common.absent import absent
+    from helios.sources.common.absent import absent_source_problems
 
     loaded = options.load(script, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
-    problems += [] if offline else absent(plans)
+    problems += [] if offline else absent_source_problems(plans)
     noted_plans = [with_notes(plan, plans) for plan in plans]
     problems += [problem for _, found in noted_plans for problem in found]
     if problems:
@@ -138,7 +138,7 @@ def plan(
     noted_plans = [with_notes(with_backlogs(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in noted_plans]
     refusals = [problem for _, found in noted_plans for problem in found]
-    changes = [None if offline else changed.changed(compiled) for compiled in plans]
+    changes = [None if offline else changed.plan_difference(compiled) for compiled in plans]
     if as_json:
         with_changes = zip(plans, map(changed.as_json, changes), strict=True)
         output.print_json([{**compiled.as_json(), "changed": change} for compiled, change in with_changes])

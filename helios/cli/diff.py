@@ -103,7 +103,7 @@ def _compare_rows(
     with spark_session(config, old_table, new_table) as spark:
         from helios.spark.diff.rows import Comparison, Side, compare_rows
 
-        comparison = Comparison(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
+        comparison = Comparison(columns=fields, keys=keys, same_table=before.same_table(after), samples=samples)
         return compare_rows(spark, Side(old_table, before.snapshot), Side(new_table, after.snapshot), comparison)
 
 

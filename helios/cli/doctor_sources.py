@@ -29,9 +29,9 @@ def check_sources(loaded: Loaded) -> list[Check]:
     spark_probes: list[DoctorCheck] = []
     jars: list[str] = []
     for source, (without_jvm, with_jvm) in by_source:
-        results = [run_check(probe.name, probe.what, probe.where, probe.remedy) for probe in without_jvm]
+        results = [run_check(probe.name, probe.check, probe.address, probe.remedy) for probe in without_jvm]
         checks += results
-        needed = [check for check, probe in zip(results, without_jvm, strict=True) if probe.needed]
+        needed = [check for check, probe in zip(results, without_jvm, strict=True) if probe.required_by_jvm_checks]
         if needed and not any(check.ok for check in needed):
             checks += [Check(probe.name, None, f"not checked: {needed[0].name} does not answer") for probe in with_jvm]
         else:
@@ -58,6 +58,6 @@ def _with_spark(loaded: Loaded, probes: list[DoctorCheck], jars: list[str]) -> l
     except HeliosError as error:
         return [Check(probe.name, False, error.what, fix=error.fix) for probe in probes]
     try:
-        return [run_check(probe.name, probe.what, probe.where, probe.remedy) for probe in probes]
+        return [run_check(probe.name, probe.check, probe.address, probe.remedy) for probe in probes]
     finally:
         spark.stop()

@@ -69,12 +69,12 @@ def expire(
     Example:
       helios expire shop.orders --older-than 7d --dry-run
     """
-    from helios.table.maintenance import planned_among
+    from helios.table.maintenance import expiry_plan
     from helios.table.readers import warehouses
 
     config, table_name, table = open_table(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
-    plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
+    plan = expiry_plan(table, age, retain_last, readers, warehouses(config.catalogs.values()))
     counts: dict[str, Any] = {}
     if plan.snapshots and not dry_run:
         with spark_session(config, table_name) as spark:

@@ -41,15 +41,15 @@ def publish(config: Config, table_name: TableName, table: Table, branch: str, *,
             "former": publication.former,
             "commits": publication.commits,
             "pipelines": list(publication.pipelines),
-            "changed": publication.changes,
+            "changed": publication.has_changes,
         }
     )
 
 
 def _print(table: str, publication: Publication) -> None:
-    if not publication.changes:
+    if not publication.has_changes:
         click.echo(f"{table}: main has all commits of {publication.branch} already.")
-    elif not publication.moves:
+    elif not publication.moves_main:
         click.echo(f"{table}: main has all commits of {publication.branch} already, and now the branch's records too.")
     else:
         before = f"was at {publication.former}" if publication.former is not None else "was empty"

@@ -91,7 +91,7 @@ def rehearse(
         output.say(
             "note", f"--last {last}: the target has only {len(history.batches)} commits of {plan.pipeline}.", "yellow"
         )
-    if exit_code and result.anything:
+    if exit_code and result.has_differences:
         click.get_current_context().exit(DIFFERS)
 
 
@@ -175,7 +175,7 @@ def _run_rehearsal(
                 history=history,
                 commits=commits,
                 keys=keys,
-                most=rows,
+                max_rows=rows,
                 folder=Path(folder_name),
             ).run()
         finally:
@@ -239,7 +239,7 @@ def _differences(result: Rehearsed) -> Iterator[str]:
     if more := ", ".join(f"{count - printed:,} {kind}" for kind, count, printed in sections if count > printed):
         yield f"  and more rows: {more}"
     yield from (f"note: {note}." for note in result.notes)
-    if not result.anything:
+    if not result.has_differences:
         yield "Nothing would have come out differently."
 
 

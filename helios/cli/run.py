@@ -281,10 +281,10 @@ def _confirm_full_refresh(plans: list[Plan]) -> None:
 
 def _confirm_changes(plans: list[Plan]) -> None:
     """Asks the user to confirm every plan that differs from that of its last run by more than additions."""
-    from helios.plan.changed import as_text, changed
+    from helios.plan.changed import as_text, plan_difference
 
     for plan in plans:
-        difference = changed(plan)
+        difference = plan_difference(plan)
         if difference is None or all(change.additive for change in difference.changes):
             continue
         click.echo(f"pipeline {plan.pipeline}\n{as_text(difference)}", err=True)

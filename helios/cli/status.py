@@ -106,7 +106,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
     sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
     return View(
         load=_table_loader(catalogs),
-        places=warehouses(catalogs.values()),
+        warehouses=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
         branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
@@ -118,13 +118,13 @@ def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
     from helios.table.readers import warehouses
     from helios.table.view import View
 
-    return View(load=_table_loader(catalogs), places=warehouses(catalogs.values()))
+    return View(load=_table_loader(catalogs), warehouses=warehouses(catalogs.values()))
 
 
 def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
     from helios.table.status import Status, statuses
 
-    if not plan.write.sink.target.keeps_record:
+    if not plan.write.sink.target_kind.keeps_record:
         note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]

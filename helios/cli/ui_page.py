@@ -75,8 +75,8 @@ class Page:
         lake = Lake(
             partial(tables_of, plans),
             partial(status.view_of, plans, context),
-            least=MIN_SECONDS_BETWEEN_READS,
-            share=MAX_SHARE_OF_READS,
+            min_seconds=MIN_SECONDS_BETWEEN_READS,
+            max_share=MAX_SHARE_OF_READS,
         )
         graph_values = graph_json(
             [*named_pipelines(plans), *((result.name, result.pipeline) for result in refused)], context
@@ -169,7 +169,7 @@ def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
     """The targets and the quarantines of pipelines, each once."""
     seen: set[str] = set()
     for plan in plans:
-        for table in status.target_tables(plan) if plan.write.sink.target.keeps_record else ():
+        for table in status.target_tables(plan) if plan.write.sink.target_kind.keeps_record else ():
             if table.name not in seen:
                 seen.add(table.name)
                 yield table

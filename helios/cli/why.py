@@ -74,7 +74,7 @@ def view_of(config: Config) -> View:
             return None
         return table.catalog.load(table.within)
 
-    return View(load=load, places=warehouses(config.catalogs.values()))
+    return View(load=load, warehouses=warehouses(config.catalogs.values()))
 
 
 # as text

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from helios.lineage.fitted import pyiceberg_expression
-from helios.sources.common.lookup import has
+from helios.sources.common.lookup import row_has_key
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import translating_errors
@@ -61,7 +61,7 @@ def rejected(
             for row in batch.to_pylist():
                 payload = _payload(row["payload"])
                 for index, key in enumerate(keys):
-                    if has(payload, key):
+                    if row_has_key(payload, key):
                         by_key[index].append(_rejected(quarantine.name, row, payload))
     return [newest_first([rows]) for rows in by_key]
 

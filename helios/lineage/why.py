@@ -122,7 +122,7 @@ class _Question:
 
     def __init__(self, table: Table, text: str, condition: BooleanExpression, view: View) -> None:
         self._table, self._condition, self._view = table, condition, view
-        on_main = commits(table, view.places, view.checkpoints)  # newest first
+        on_main = commits(table, view.warehouses, view.checkpoints)  # newest first
         self._main = [commit.snapshot for commit in reversed(on_main)]
         by_id = {commit.snapshot: commit for commit in on_main}
         metadata = table.iceberg.metadata
@@ -156,7 +156,7 @@ class _Question:
         if earlier_commit is None:
             return None
         metadata, id = earlier_commit
-        commit = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
+        commit = self._answer.commits[id] = commit_in(metadata, id, self._view.warehouses, self._view.checkpoints)
         self._answer.expired.add(id)
         return snapshot_node(metadata, id, commit)
 

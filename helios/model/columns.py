@@ -8,5 +8,5 @@ CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 POSITION = "__helios_position"
 """Hidden column with a row's source position, which orders rows that are otherwise equal."""
 
-LOG, GONE = "__helios_log", "__helios_gone"
+LOG_ORDER, IS_DELETE = "__helios_log", "__helios_gone"
 """Hidden columns of a change in a database: its position in the database's log, and whether it deletes the row."""

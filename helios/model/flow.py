@@ -139,7 +139,7 @@ class Source(Flow):
         return self.poll is not None
 
     @property
-    def beginning(self) -> Any:
+    def declared_start(self) -> Any:
         """The declared start of a followed source; None for the default."""
         return None
 
@@ -174,11 +174,11 @@ class Source(Flow):
         return False
 
     @property
-    def no_past(self) -> str | None:
+    def why_no_past(self) -> str | None:
         """Why earlier states cannot be read, as a text that follows the source's name; None if they can be read."""
         return "keeps no earlier states"
 
-    def elsewhere(self, folder: str) -> Source | None:
+    def in_folder(self, folder: str) -> Source | None:
         """This source for the files of another folder, read once; None for a source that reads no files."""
         return None
 
@@ -197,7 +197,7 @@ class Source(Flow):
         return None
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
+    def quarantining_calls(self) -> tuple[str, ...]:
         """The declared calls that quarantine rows or files."""
         return ()
 

@@ -47,7 +47,7 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
 
 
-def facts(caption: str, values: Mapping[str, object]) -> str:
+def name_value_table(caption: str, values: Mapping[str, object]) -> str:
     """A table of names and values, one pair per row; empty values are left out."""
     return table([], [(name, value) for name, value in values.items() if value not in (None, "", [], ())], caption)
 

@@ -41,7 +41,7 @@ class MirrorSink(IcebergSink):
     schema_change: str = "fail"
 
     @property
-    def target(self) -> TargetKind:
+    def target_kind(self) -> TargetKind:
         return TargetKind.ATOMIC_MIRROR if self.atomic else TargetKind.MIRROR
 
     @property
@@ -161,14 +161,14 @@ def _single_table_error(call: str, instead: str = "") -> DeclarationError:
     )
 
 
-def table_names(value: str) -> str:
+def checked_name_pattern(value: str) -> str:
     """Returns the pattern of the target tables' names unchanged, after a check.
 
     Raises:
         DeclarationError: The pattern has no `{table}`, or a field that is not in `NAME_FIELDS`.
 
     Examples:
-        >>> table_names("{schema}_{table}")
+        >>> checked_name_pattern("{schema}_{table}")
         '{schema}_{table}'
     """
     error = DeclarationError(

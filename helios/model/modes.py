@@ -16,26 +16,27 @@ class ModeTraits(NamedTuple):
     """The properties of a write mode; `MODES` has those of every mode.
 
     Attributes:
-        reruns: Whether a batch pipeline that is run again writes identical inputs again.
-        stores: Whether the table stores the stream's columns.
-        erases: Whether the mode replaces rows of other writers. Its commit fails if another writer commits meanwhile.
+        rewrites_same_inputs: Whether a batch pipeline that is run again writes identical inputs again.
+        stores_columns: Whether the table stores the stream's columns.
+        replaces_foreign_rows: Whether the mode replaces rows of other writers. Its commit fails if another writer
+            commits meanwhile.
         idempotent: Whether writing the same rows again changes nothing.
         keyed: Whether every row needs a key that is not null.
-        clears: Whether a batch without rows for a routed table empties that table.
-        partitioned: Whether the target must be partitioned.
+        empties_routed_tables: Whether a batch without rows for a routed table empties that table.
+        needs_partitions: Whether the target must be partitioned.
         routable: Whether `.route` can name the table.
         columnar: Whether the columnar engine supports this mode.
         only_adds: Whether a batch only adds rows, whatever the target contains.
         table_format: The format version of a table that the mode creates.
     """
 
-    reruns: bool = True
-    stores: bool = True
-    erases: bool = False
+    rewrites_same_inputs: bool = True
+    stores_columns: bool = True
+    replaces_foreign_rows: bool = False
     idempotent: bool = False
     keyed: bool = False
-    clears: bool = False
-    partitioned: bool = False
+    empties_routed_tables: bool = False
+    needs_partitions: bool = False
     routable: bool = True
     columnar: bool = False
     table_format: int = 2
@@ -94,7 +95,7 @@ class Mode:
     @property
     def replaces_table(self) -> bool:
         """True if every batch replaces the whole table."""
-        return self.traits.clears and self.condition is None
+        return self.traits.empties_routed_tables and self.condition is None
 
     def text(self) -> str:
         """The mode as the plan shows it."""
@@ -226,12 +227,12 @@ class Groups(Mode):
 
 
 MODES: Mapping[type[Mode], ModeTraits] = {
-    Append: ModeTraits(reruns=False, only_adds=True, columnar=True),
-    Overwrite: ModeTraits(erases=True, idempotent=True, clears=True),
-    OverwritePartitions: ModeTraits(erases=True, idempotent=True, partitioned=True, columnar=True),
+    Append: ModeTraits(rewrites_same_inputs=False, only_adds=True, columnar=True),
+    Overwrite: ModeTraits(replaces_foreign_rows=True, idempotent=True, empties_routed_tables=True),
+    OverwritePartitions: ModeTraits(replaces_foreign_rows=True, idempotent=True, needs_partitions=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
     Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, table_format=3),
-    Delete: ModeTraits(stores=False, keyed=True),
-    MergeSql: ModeTraits(stores=False, routable=False),
+    Delete: ModeTraits(stores_columns=False, keyed=True),
+    MergeSql: ModeTraits(stores_columns=False, routable=False),
     Groups: ModeTraits(idempotent=True, table_format=3),
 }

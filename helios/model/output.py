@@ -20,20 +20,20 @@ class Output(Sink):
     """A sink without a record of its batches: it cannot tell whether a repeated batch was already delivered.
 
     Attributes:
-        lasting: Whether the rows outlive the process. If they do, the pipeline's progress is kept, too.
+        outlives_process: Whether the rows outlive the process. If they do, the pipeline's progress is kept, too.
         writer: The class that delivers its rows on Spark, as "module:Class", like `OutputWriter`.
-        why: Why a row may be delivered more than once.
+        repeats_because: Why a row may be delivered more than once.
         mode: The write mode: every row is appended.
         evolution: How the columns of the rows may change; by default as in a table.
-        retrying: The retry policy: how long a run waits for an unreachable service.
+        retry_policy: The retry policy: how long a run waits for an unreachable service.
     """
 
-    lasting: ClassVar[bool] = False
+    outlives_process: ClassVar[bool] = False
     writer: ClassVar[str]
-    why: ClassVar[str] = "a batch that is run again is delivered again"
+    repeats_because: ClassVar[str] = "a batch that is run again is delivered again"
     mode: ClassVar[Mode] = Append()
     evolution: ClassVar[Evolution] = Evolution()
-    retrying: ClassVar[Retry] = Retry()
+    retry_policy: ClassVar[Retry] = Retry()
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class MemorySink(Output):
 
     kind: ClassVar[str] = "memory"
     writer: ClassVar[str] = "helios.spark.sinks.output:MemoryWriter"
-    why: ClassVar[str] = "each run starts from the beginning"
+    repeats_because: ClassVar[str] = "each run starts from the beginning"
 
     held_as: str
 
@@ -73,7 +73,9 @@ class ConsoleSink(Output):
 
     kind: ClassVar[str] = "console"
     writer: ClassVar[str] = "helios.spark.sinks.output:ConsoleWriter"
-    why: ClassVar[str] = "each run starts from the beginning, and a batch that is run again is printed again"
+    repeats_because: ClassVar[str] = (
+        "each run starts from the beginning, and a batch that is run again is printed again"
+    )
 
     rows: int = 20
 

@@ -55,7 +55,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     flush_rows: int | None = None
     flush_every: float | None = None
     properties: tuple[tuple[str, str], ...] = ()
-    stamps: tuple[tuple[str, str], ...] = ()
+    summary_entries: tuple[tuple[str, str], ...] = ()
     evolves_partitioning: bool = False
     evolution: Evolution = field(default_factory=Evolution)
     branch_name: str | None = None
@@ -63,7 +63,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     publishes: bool = False
     routing: str | None = None
     quarantine_table: Identifier | None = None
-    retrying: Retry = field(default_factory=Retry)
+    retry_policy: Retry = field(default_factory=Retry)
     maintenance: Maintenance | None = None
 
     # the table
@@ -164,7 +164,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
                     where=caller(),
                     fix="use another key.",
                 )
-        return replace(self, stamps=pairs)
+        return replace(self, summary_entries=pairs)
 
     # columns
 
@@ -265,7 +265,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
                 fix=f"write retry(retries={Retry.retries}, backoff={Retry.backoff}).",
             )
         outage_seconds = 0.0 if outage == 0 else duration(outage, "outage")
-        return replace(self, retrying=Retry(retries=retries, backoff=float(backoff), outage=outage_seconds))
+        return replace(self, retry_policy=Retry(retries=retries, backoff=float(backoff), outage=outage_seconds))
 
     def maintain(
         self,
@@ -289,7 +289,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # derived from several calls
 
     @property
-    def target(self) -> TargetKind:
+    def target_kind(self) -> TargetKind:
         if self.routing is not None:
             return TargetKind.ROUTED
         return TargetKind.AUDITED if self.audits else TargetKind.TABLE

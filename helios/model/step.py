@@ -69,7 +69,7 @@ class Step(Node):
         return ()
 
     @property
-    def file(self) -> str:
+    def module_name(self) -> str:
         """The name of the step's module, and of the modules that infer its columns and run it in Spark."""
         return type(self).__module__.rpartition(".")[2]
 

@@ -41,19 +41,19 @@ class Target:
 
     Attributes:
         kind: The kind of the sink, as plans name it.
-        why: Why a row may be delivered more than once; empty if each row is written once.
+        repeats_because: Why a row may be delivered more than once; empty if each row is written once.
         demands_exactly_once: Whether `.exactly_once()` was called.
         checkpoint_location: The location of the pipeline's checkpoint; None for the default.
     """
 
     kind: ClassVar[str] = ""
-    why: ClassVar[str] = ""
+    repeats_because: ClassVar[str] = ""
 
     demands_exactly_once: bool = False
     checkpoint_location: str | None = None
 
     @property
-    def target(self) -> TargetKind:
+    def target_kind(self) -> TargetKind:
         return TargetKind.OUTPUT
 
     @property
@@ -74,7 +74,7 @@ class Target:
     @property
     def many_tables(self) -> bool:
         """True if each row names its target table."""
-        return self.target.keeps_record and not self.target.one_table
+        return self.target_kind.keeps_record and not self.target_kind.one_table
 
     @property
     def routing(self) -> str | None:

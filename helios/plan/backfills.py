@@ -78,7 +78,7 @@ class Cut:
 def refuse_backfill(plan: Plan) -> None:
     """Raises an `InputError` with the reason if a backfill cannot replace the rows of a pipeline."""
     write, fix = plan.write, None
-    reason = NOT_BACKFILLED.get(write.sink.target)
+    reason = NOT_BACKFILLED.get(write.sink.target_kind)
     if reason is None and plan.path is ReadPath.STATEFUL:
         reason = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
     elif reason is None and plan.view is not None:

@@ -68,7 +68,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Changed:
+class PlanDifference:
     """The last run's plan and the differences from it; `uncompared` has the texts of steps with unread code."""
 
     kept: KeptPlan
@@ -76,7 +76,7 @@ class Changed:
     uncompared: tuple[str, ...] = ()
 
 
-def changed(plan: Plan) -> Changed | None:
+def plan_difference(plan: Plan) -> PlanDifference | None:
     """Compares the plan of the next run with that of the last; None if no run has stored a plan that can be read."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
@@ -87,7 +87,7 @@ def changed(plan: Plan) -> Changed | None:
         if kept is not None:
             steps = (step for flow in flows(plan.stream) for step in flow.steps)
             uncompared = tuple(step.text() for step in steps if step.traits.opaque and not step.sql_texts)
-            return Changed(kept, tuple(differences(kept, plan)), uncompared)
+            return PlanDifference(kept, tuple(differences(kept, plan)), uncompared)
     return None
 
 
@@ -266,15 +266,15 @@ def _text(value: Any) -> str:
     return json.dumps(value) if value not in (None, [], {}) else "none"
 
 
-def as_json(result: Changed | None) -> dict[str, Any] | None:
+def as_json(result: PlanDifference | None) -> dict[str, Any] | None:
     if result is None:
         return None
     changes = [asdict(change) for change in result.changes]
     return {"run": result.kept.at.isoformat(), "version": result.kept.version, "changes": changes}
 
 
-def as_text(result: Changed | None) -> str:
-    """The result of `changed` as `helios plan` prints it below a plan."""
+def as_text(result: PlanDifference | None) -> str:
+    """The result of `plan_difference` as `helios plan` prints it below a plan."""
     if result is None:
         return ""
     since = f"the plan of {result.kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"

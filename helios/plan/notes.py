@@ -72,7 +72,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
         plans: All pipelines of the script.
     """
     write = plan.write
-    if not write.sink.target.one_table:
+    if not write.sink.target_kind.one_table:
         return plan, []
     own, others, on_branch = _ledger_records(plan) if write.exists else (None, {}, frozenset())
     siblings = {other.pipeline: other for other in plans if other.pipeline not in (plan.pipeline, plan.was)}
@@ -143,12 +143,14 @@ def declared_notes(
         siblings: The other pipelines of the run.
     """
     traits = plan.write.mode.traits
-    adds_rows = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
+    adds_rows = traits.stores_columns and (
+        not traits.rewrites_same_inputs or (traits.replaces_foreign_rows and plan.streaming)
+    )
     if own is not None or not adds_rows:
         return
     for other in alongside(plan, siblings):
         entry = source_of_both(plan, other) if other.pipeline not in others else None
-        if entry is not None and other.write.mode.traits.stores:
+        if entry is not None and other.write.mode.traits.stores_columns:
             source = entry["source"]
             yield f"{other.pipeline}, of the same script, writes rows of {source}, too: rows that both read come twice"
 
@@ -158,9 +160,9 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
     traits = plan.write.mode.traits
     for name, record in others.items():
         source = shared_source(plan, record)
-        if source is None or not traits.stores:
+        if source is None or not traits.stores_columns:
             continue
-        if traits.erases and not plan.streaming:
+        if traits.replaces_foreign_rows and not plan.streaming:
             if any("place" in entry for entry in entries(record)):
                 yield (
                     f"{name} follows {source} into this table: the rows of this run replace the rows of {name}, which "
@@ -184,7 +186,7 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
 
 def _appended_again(plan: Plan, own: Record | None) -> Iterator[str]:
     """Yields a note if a source has changed since a batch pipeline appended it: the next run appends it again."""
-    if own is None or plan.streaming or plan.write.mode.traits.reruns:
+    if own is None or plan.streaming or plan.write.mode.traits.rewrites_same_inputs:
         return
     from helios.table.appended import earlier_state
 

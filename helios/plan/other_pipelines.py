@@ -65,7 +65,7 @@ def written_reads(plan: Plan) -> list[ReadPlan]:
 def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
     """The other pipelines among `plans` that write the same branch of the same table."""
     write = plan.write
-    if not write.sink.target.one_table:
+    if not write.sink.target_kind.one_table:
         return []
     return [
         other
@@ -74,7 +74,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
         and other.pipeline not in (plan.pipeline, plan.was)
         and other.write.table.text == write.table.text
         and other.write.sink.branch_name == write.sink.branch_name
-        and other.write.sink.target.one_table
+        and other.write.sink.target_kind.one_table
     ]
 
 

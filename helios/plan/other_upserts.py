@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helios.catalog.conf import keys_folder
 from helios.errors import InputError
-from helios.model.columns import LOG
+from helios.model.columns import LOG_ORDER
 from helios.model.modes import Mode
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import alongside
@@ -124,7 +124,7 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
         >>> shares_keys(mine, {**mine, "remembers": None}), shares_keys(mine, {**mine, "newest": "m"})
         (True, False)
     """
-    if theirs is None or mine[NEWEST] in (None, LOG):  # positions in two logs cannot be compared
+    if theirs is None or mine[NEWEST] in (None, LOG_ORDER):  # positions in two logs cannot be compared
         return False
     both_or_neither = (mine.get(REMEMBERS) == NEWEST_ORDERS) == (theirs.get(REMEMBERS) == NEWEST_ORDERS)
     return both_or_neither and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))

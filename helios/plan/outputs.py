@@ -22,7 +22,7 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
 
     `home` is the catalog whose warehouse keeps the progress, if the sink outlives the process.
     """
-    catalog = home if sink.lasting else Catalog.memory(TEMPORARY_CATALOG)
+    catalog = home if sink.outlives_process else Catalog.memory(TEMPORARY_CATALOG)
     return WritePlan(
         table=OutputName(catalog, (sink.kind,), sink.name),
         sink=sink,
@@ -58,7 +58,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
         (step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"
     ]
     rejecting += [(step.text(), step.origin) for step in quarantining_watermarks(pipeline.stream)]
-    rejecting += [(call, flow.source.origin) for flow in all_flows for call in flow.source.quarantining]
+    rejecting += [(call, flow.source.origin) for flow in all_flows for call in flow.source.quarantining_calls]
     for called, origin in rejecting:
         yield DeclarationError(
             f"{called}: {sink.label()} has no quarantine for rejected rows.",

@@ -93,7 +93,7 @@ def _plan_new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[
     sink = write.iceberg
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
     columns = None
-    if stream is not None and sink.mode.traits.stores:
+    if stream is not None and sink.mode.traits.stores_columns:
         write = replace(write, left_out=left_out(sink, stream, None))
         columns = stored_columns(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
@@ -109,10 +109,10 @@ def _plan_new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[
 def _missing_table_problem(write: WritePlan) -> list[HeliosError]:
     """The problem of a missing table that the sink does not create."""
     sink = write.iceberg
-    if sink.creates and sink.mode.traits.stores:
+    if sink.creates and sink.mode.traits.stores_columns:
         return []
     problem = missing_table(write.table.catalog, write.table.within, sink.origin)
-    if not sink.mode.traits.stores:
+    if not sink.mode.traits.stores_columns:
         problem.fix = f"name a table that exists: {sink.mode.call}() changes rows, and creates no table."
     return [problem]
 
@@ -131,7 +131,7 @@ def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schem
 
     None if the columns are known only at run, or if the sink does not or cannot create the table.
     """
-    columns = stored_columns(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores else None
+    columns = stored_columns(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores_columns else None
     if columns is None or not columns.exact or not sink.creates:
         return None
     empty = Target(name=table.text, fields=(), format_version=sink.new_format)
@@ -141,7 +141,7 @@ def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schem
 
 def _unpartitioned_problem(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
     """The problem of a mode that replaces partitions, for a table without partitions."""
-    if partitioning or not write.mode.traits.partitioned:
+    if partitioning or not write.mode.traits.needs_partitions:
         return []
     return [
         DeclarationError(
@@ -179,7 +179,7 @@ def plan_existing(
         write.table.text, iceberg.schema(), sink.origin, fix="drop them, or write another table"
     )
     after: Schema | None = before
-    if stream is not None and sink.mode.traits.stores:
+    if stream is not None and sink.mode.traits.stores_columns:
         from helios.table.ledger import has_written
 
         written = has_written(iceberg.properties.get, write.pipelines, write.table.text)

@@ -136,7 +136,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     """Yields the lines of the target."""
     sink = write.sink.iceberg
     if sink is None:
-        yield "write", f"{write.table.text}, {write.sink.label()}, at least once: {write.sink.why}"
+        yield "write", f"{write.table.text}, {write.sink.label()}, at least once: {write.sink.repeats_because}"
         yield from (("", line) for line in write.sink.details())
         return
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
@@ -148,8 +148,8 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     yield FILES, ", ".join(_files(write))
     if sink.properties:
         yield MORE, "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
-    if sink.stamps:
-        yield MORE, "snapshot properties " + ", ".join(f"{k}={v}" for k, v in sink.stamps)
+    if sink.summary_entries:
+        yield MORE, "snapshot properties " + ", ".join(f"{k}={v}" for k, v in sink.summary_entries)
     for change in write.changes:
         yield "change", change
     if write.left_out:
@@ -171,8 +171,8 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     if sink.maintenance is not None:
         yield "maintain", maintenance_text(sink.maintenance)
         yield from _compaction_note(write, sink.maintenance)
-    if sink.retrying != Retry():
-        yield "retry", retry_text(sink.retrying)
+    if sink.retry_policy != Retry():
+        yield "retry", retry_text(sink.retry_policy)
     yield from (("note", note) for note in write.notes)
 
 

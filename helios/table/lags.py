@@ -89,7 +89,7 @@ def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) 
     This is the `lag` of a kind of source whose lag only a run can compute.
     """
     locations = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
-    seen = last_lag(pipeline, entry.source, view.places, locations)
+    seen = last_lag(pipeline, entry.source, view.warehouses, locations)
     if seen is None:
         return None
     notes.append(f"the lag behind {entry.source} is that of {seen.at:%Y-%m-%d %H:%M:%S} UTC")

@@ -198,10 +198,10 @@ def default_expiry_plan(
     uri = str(properties.get("warehouse", ""))
     if "://" in uri or uri.startswith(("/", "file:")):
         places.append(Warehouse(table.name.partition(".")[0], uri, properties))
-    return planned_among(table, older_than, retain_last, readers, places)
+    return expiry_plan(table, older_than, retain_last, readers, places)
 
 
-def planned_among(
+def expiry_plan(
     table: Table,
     older_than: datetime | str | timedelta | float | None,
     retain_last: int | None,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from helios.errors import HeliosError
-from helios.model.columns import LOG
+from helios.model.columns import LOG_ORDER
 from helios.table.readers import Warehouse, checkpoints_of
 from helios.table.storage import Folder
 
@@ -83,7 +83,7 @@ def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
     compiled = dict(plan)
     target = plan.get("target") or {}
     mode = str(target.get("mode"))
-    if mode.startswith("the groups of ") or f"newest by {LOG}," in mode:
+    if mode.startswith("the groups of ") or f"newest by {LOG_ORDER}," in mode:
         compiled["target"] = _without(target, ["mode"])  # the declared mode is unknown
     if plan.get("path") == "stateful stream" and STATEFUL not in plan.get("why", ""):
         compiled |= {"path": "snapshot ranges", "state": []}  # Spark found the state when the run began

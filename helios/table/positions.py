@@ -33,14 +33,14 @@ class Span:
             only `entry` is used.
         end: The position at which this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
-        whole: Whether a backfill has read the source from its beginning up to `end`, to repair a slice of the target.
+        from_beginning: Whether a backfill has read the source from its beginning up to `end`, to repair a slice.
     """
 
     source: str
     start: Position | None
     end: Position | None
     entry: Mapping[str, Any]
-    whole: bool = False
+    from_beginning: bool = False
 
 
 @dataclass(frozen=True)

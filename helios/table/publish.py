@@ -36,7 +36,7 @@ class Publication:
     Attributes:
         snapshot: The head of the branch, the next snapshot of main.
         former: The snapshot of main until now; None for an empty main.
-        moves: Whether main moves; otherwise main has all commits of the branch already.
+        moves_main: Whether main moves; otherwise main has all commits of the branch already.
         commits: The number of retained commits that main gets.
         records: The properties that are set: the records of main's pipelines.
         known: The ledger properties from which this change was planned, by name; None for a missing one.
@@ -47,7 +47,7 @@ class Publication:
     branch: str
     snapshot: int
     former: int | None
-    moves: bool
+    moves_main: bool
     commits: int = 0
     records: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str | None] = field(default_factory=dict)
@@ -55,9 +55,9 @@ class Publication:
     stateful: Sequence[str] = ()
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """True if there is something to commit."""
-        return self.moves or bool(self.records)
+        return self.moves_main or bool(self.records)
 
 
 def publish(table: Table, branch: str) -> Publication:
@@ -70,7 +70,7 @@ def publish(table: Table, branch: str) -> Publication:
         RunError: The table was changed meanwhile, or the catalog cannot be reached.
     """
     planned = plan_publication(table, branch)
-    if planned.changes:
+    if planned.has_changes:
         refuse_unwritable(table, f"run `helios branch {table.name} {branch} --publish`, which then uses Spark.")
         with translating_errors(table, f"publishing {branch}"):
             _commit(table, planned)
@@ -98,7 +98,7 @@ def plan_publication(table: Table, branch: str) -> Publication:
         branch=branch,
         snapshot=head,
         former=former,
-        moves=moves,
+        moves_main=moves,
         commits=len(history[: history.index(former)] if former in history else history) if moves else 0,
         records={LEDGER + name: record.as_json() for name, record in changed.items()},
         known={LEDGER + name: metadata.properties.get(LEDGER + name) for name in names_read},
@@ -310,7 +310,7 @@ def _commit(table: Table, planned: Publication) -> None:
     if not isinstance(catalog, RestCatalog):  # a REST server checks only the heads
         expected.append(_same_records()(known=dict(planned.known)))
     updates: list[TableUpdate] = []
-    if planned.moves:
+    if planned.moves_main:
         updates.append(SetSnapshotRefUpdate.model_validate(_main_at(metadata, planned.snapshot)))
     if planned.records:
         updates.append(SetPropertiesUpdate(updates=dict(planned.records)))

@@ -61,7 +61,7 @@ class Table:
             "files": current.summary.get("total-data-files") if current else None,
             "partitioned by": partition,
         }
-        return html.facts(self.name, values) + html.table(["column", "type", ""], columns)
+        return html.name_value_table(self.name, values) + html.table(["column", "type", ""], columns)
 
     # reading
 

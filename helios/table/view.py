@@ -15,14 +15,14 @@ class View:
 
     Attributes:
         load: Loads a table by its full name; returns None if it cannot.
-        places: Warehouses that may have checkpoints.
+        warehouses: Warehouses that may have checkpoints.
         checkpoints: The declared checkpoint of each pipeline of a script, by pipeline.
         file_sizes: The target file size of each pipeline that declares one.
         branches: The branch that each pipeline of a script writes, by pipeline.
     """
 
     load: Callable[[str], Table | None]
-    places: Sequence[Warehouse] = ()
+    warehouses: Sequence[Warehouse] = ()
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     file_sizes: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, str] = field(default_factory=dict)

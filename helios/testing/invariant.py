@@ -131,7 +131,7 @@ def _unfollowed_first(test: PipelineTest, plans: Sequence[Plan]) -> list[Batch]:
 def _why_not_cut(plans: Sequence[Plan]) -> str:
     """The reason why the rows cannot be cut into other batches; "" if they can."""
     for plan in plans:
-        if plan.write.mode.traits.erases:
+        if plan.write.mode.traits.replaces_foreign_rows:
             return f"each batch of {plan.write.mode.text()} replaces rows of the batch before"
         if plan.path is ReadPath.BATCH and any(read.table is not None for read in plan.reads):
             return f"{plan.pipeline} reads whole tables, and does not follow them"

@@ -262,11 +262,11 @@ class Lake:
         """
         sink = pipeline.sink
         table = sink.iceberg
-        if table is None and not getattr(sink, "lasting", True):
+        if table is None and not getattr(sink, "outlives_process", True):
             return pipeline  # the target is in memory
         if isinstance(sink, KafkaSink):
             self.topics.partitions(sink.topic)
-            plain = replace(sink, brokers=(self.topics.broker,), login=None, encryption=None, client=())
+            plain = replace(sink, brokers=(self.topics.broker,), login=None, encryption=None, client_settings=())
             return replace(pipeline, sink=replace(plain, checkpoint_location=None))
         if table is None:
             raise InputError(

@@ -114,7 +114,7 @@ def with_broker(source: Source, broker: str) -> Source:
     """A copy of a source of topics or changes that reads the test's broker from the beginning."""
     if isinstance(source, TopicChanges):
         changes = replace(source, kafka=_from_broker(source.kafka, broker), max_rows=None)
-        return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
+        return replace(changes, replication_slot=None) if isinstance(changes, CdcSource) else changes
     assert isinstance(source, KafkaSource)
     return _from_broker(source, broker)
 
@@ -130,8 +130,8 @@ def _from_broker(source: KafkaSource, broker: str) -> KafkaSource:
                 "test.batch() then takes dicts.",
             )
         source = replace(source, values=replace(values, registry=None))  # the feed delivers values without the header
-    unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client=())
-    return replace(unsecured, first="earliest", max_rows=None)
+    unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client_settings=())
+    return replace(unsecured, starts_at="earliest", max_rows=None)
 
 
 def kafka_source_of(source: Source) -> KafkaSource | None:

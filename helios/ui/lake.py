@@ -87,13 +87,13 @@ class Lake:
         look: Callable[[], Iterable[Table]],
         view: Callable[[], View],
         *,
-        least: float,
-        share: float,
+        min_seconds: float,
+        max_share: float,
         on_new: Callable[[Sequence[TimelineEntry]], None] = lambda entries: None,
         eager: bool = False,
     ) -> None:
         self._look, self._view, self._on_new = look, view, on_new
-        self._least, self._share = least, share
+        self._min_seconds, self._max_share = min_seconds, max_share
         self._loaded: dict[str, LoadedTable] = {}
         self._running: dict[str, bool | None] = {}
         self._plans: dict[str, Mapping[str, KeptPlan]] = {}
@@ -191,7 +191,7 @@ class Lake:
         if commit.steps not in self._plans.get(name, {}):
             view = self._view()
             declared = [view.checkpoints[name]] if name in view.checkpoints else []
-            self._plans[name] = {plan.steps: plan for plan in plans_of(name, view.places, declared)}
+            self._plans[name] = {plan.steps: plan for plan in plans_of(name, view.warehouses, declared)}
         return self._plans[name].get(commit.steps)
 
     # reading
@@ -209,7 +209,7 @@ class Lake:
             except Exception as error:  # any client error: the page shows it, and the next read may succeed
                 self.problems = (f"the lake cannot be read: {type(error).__name__}: {error}",)
             took = time.monotonic() - began
-            self._ended.wait(max(self._least, took * (1 / self._share - 1)))
+            self._ended.wait(max(self._min_seconds, took * (1 / self._max_share - 1)))
 
     def refresh(self) -> None:
         """Reads the tables that have changed."""
@@ -264,7 +264,7 @@ def _is_running(pipeline: str, view: View) -> bool | None:
     """True if a driver is alive on the checkpoint that a script declares for a pipeline; None if that is unknown."""
     declared = view.checkpoints.get(pipeline)
     try:
-        folders = checkpoints_of(pipeline, view.places, [declared]) if declared else []
+        folders = checkpoints_of(pipeline, view.warehouses, [declared]) if declared else []
         holders = [parse_lease(folder.text(FILE)) for folder in folders]
     except HeliosError:
         return None

@@ -44,7 +44,7 @@ class WatchedLake:
         self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
         self._feed = Feed()
         self._drains: dict[str, Drain] = {}
-        self._lake = Lake(look, view, least=MIN_SECONDS, share=MAX_SHARE, on_new=self._feed.add, eager=True)
+        self._lake = Lake(look, view, min_seconds=MIN_SECONDS, max_share=MAX_SHARE, on_new=self._feed.add, eager=True)
         self._lake.start()
 
     def close(self) -> None:

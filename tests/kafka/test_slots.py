@@ -159,11 +159,11 @@ def test_wrong_slots_are_refused_where_they_are_written(name: str, database: str
 
 def test_a_password_is_never_shown() -> None:
     made = Cdc.debezium(Kafka.source("t")).slot("debezium", "postgresql://a:secret@[::1]:7/c")
-    assert made.replication is not None
-    assert made.replication.password is not None
-    assert made.replication.password.reveal() == "secret"
+    assert made.replication_slot is not None
+    assert made.replication_slot.password is not None
+    assert made.replication_slot.password.reveal() == "secret"
     assert "secret" not in repr(made) + "".join(made.details())
-    assert made.replication.address == "[::1]:7/c"
+    assert made.replication_slot.address == "[::1]:7/c"
 
 
 @pytest.mark.jars("kafka")

@@ -57,7 +57,7 @@ class Shown:
         self.runs = [Run(name_of(n), f"local.page.{name_of(n)}") for n in range(TABLES)]
         self.facts = LiveRun(self.runs, token=SECRET, title="pipeline.py")
         look, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
-        self.lake = Lake(look, view, least=1, share=0.5, eager=True)
+        self.lake = Lake(look, view, min_seconds=1, max_share=0.5, eager=True)
         self.stopped = threading.Event()
         self.facts.opened(GRAPH, self.lake, self.stopped.set, declared={"t00": "expire snapshots after 5 d"})
         self.server = Server(self.facts, Address("127.0.0.1", 0, SECRET, guarded=False))

@@ -13,7 +13,7 @@ from helios import Pipeline, day, expect, where, with_columns
 from helios.errors import HeliosError, InputError, LedgerError, NotFound
 from helios.plan.backfills import Ask
 from helios.spark.backfill.backfill import Backfill
-from helios.spark.backfill.result import Backfilled, Progress
+from helios.spark.backfill.result import Backfilled, SliceProgress
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.replay.replay import Replay
 
@@ -67,7 +67,7 @@ def test_days_are_repaired(world: Any, partitioned: str) -> None:
     world.run(pipeline(world, sink=sink))
     fill(world, range(20, 40))
     world.run(pipeline(world, sink=sink))
-    steps: list[Progress] = []
+    steps: list[SliceProgress] = []
     done = backfill(world, pipeline(world, RIGHT, sink), FIVE_TO_SIX, tell=steps.append)
     assert [one.slice for one in done.slices] == ["day 2026-01-05", "day 2026-01-06"]
     assert [(one.before, one.after) for one in done.slices] == [(10, 10), (10, 10)]
@@ -92,7 +92,7 @@ def test_commits_that_come_meanwhile(world: Any, monkeypatch: pytest.MonkeyPatch
             fill(world, came.pop(0))
             world.run(live)
 
-    def between(step: Progress) -> None:
+    def between(step: SliceProgress) -> None:
         if step.number == 1:
             fill(world, range(20, 24))
             world.run(live)
@@ -115,7 +115,7 @@ def test_a_backfill_that_was_stopped_goes_on(world: Any) -> None:
     world.run(pipeline(world))
     mended = pipeline(world, RIGHT)
 
-    def stop(step: Progress) -> None:
+    def stop(step: SliceProgress) -> None:
         with pytest.raises(HeliosError, match="is running already"):
             backfill(world, mended, "day = '2026-01-06'")
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from helios.errors import InputError
 from helios.plan.backfills import Ask
 from helios.spark.backfill import repair
 from helios.spark.backfill.backfill import Backfill
-from helios.spark.backfill.result import Backfilled, Progress
+from helios.spark.backfill.result import Backfilled, SliceProgress
 from helios.spark.iceberg.transaction import Transaction
 
 pytestmark = pytest.mark.promise("backfill")
@@ -77,7 +77,7 @@ def test_rows_that_come_meanwhile_do_not_move(world: Any) -> None:
     live, mended = pipeline(world, day=DAY), pipeline(world, day=SIX_LATER)
     world.run(live)
 
-    def come(step: Progress) -> None:
+    def come(step: SliceProgress) -> None:
         if step.number == 1:
             fill(world, range(12, 16))
             world.run(live)
@@ -112,7 +112,7 @@ def test_a_backfill_that_is_stopped(world: Any) -> None:
     mended: Pipeline = joined >> world.sink("a.t")
     world.run(mended)
     world.sql("INSERT OVERWRITE local.a.d SELECT id, id + 10 FROM local.a.s")
-    steps: list[Progress] = []
+    steps: list[SliceProgress] = []
     notes: list[str] = []
     stopped = backfill(world, mended, FIRST, tell=steps.append, stopping=lambda: bool(steps))
     assert ([one.slice for one in stopped.slices], stopped.left) == (["day 2026-01-01"], 1)

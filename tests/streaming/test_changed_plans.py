@@ -15,14 +15,14 @@ from helios import Cdc, Iceberg, Kafka, aggregate, step, watermark, where, windo
 from helios.cli import main
 from helios.cli.run import _confirm_changes
 from helios.errors import InputError
-from helios.plan.changed import as_text, changed
+from helios.plan.changed import as_text, plan_difference
 from helios.testing import Lake
 
 pytestmark = pytest.mark.promise("kept-plans")
 
 
 def parts(world: Any, pipeline: Any) -> dict[str, tuple[tuple[str, ...], bool]]:
-    found = changed(world.plan(pipeline))
+    found = plan_difference(world.plan(pipeline))
     assert found is not None
     return {one.part: (one.lines, one.additive) for one in found.changes}
 
@@ -32,7 +32,7 @@ def test_each_difference_is_told_once_it_has_run(world: Any) -> None:
     world.fill("a.s", [1, 2])
     rows = world.source("a.s").incremental()
     copy = (rows >> where("id < 100") >> world.sink("a.t")).named("copy")
-    assert changed(world.plan(copy)) is None
+    assert plan_difference(world.plan(copy)) is None
     world.run(copy)
     assert parts(world, copy) == {}
     world.fill("a.s", [3])
@@ -92,7 +92,7 @@ def test_unchanged_changes_of_a_database_change_nothing(
         test = lake.test(source >> Iceberg.sink("local.shop.t").upsert(*keys))
         test.batch(orders=[("c", None, {"id": 1, "name": "ann"})])
         [plan] = test.stage.plans()
-        found = changed(plan)
+        found = plan_difference(plan)
         assert found is not None
         assert found.changes == ()
 
@@ -114,7 +114,7 @@ def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:
         return (rows >> world.sink("a.t")).named("hourly")
 
     world.run(hourly("1h"))
-    found = changed(world.plan(hourly("2h")))
+    found = plan_difference(world.plan(hourly("2h")))
     assert found is not None
     (state,) = (one for one in found.changes if one.part == "state")
     assert state.means.startswith("refused: the checkpoint has the state of the last run")

@@ -353,7 +353,7 @@ def test_every_declared_type_reads_what_the_file_holds(world: Any, kind: str, mo
             outcomes["refused"] += 1
             continue
         read = [row.x for row in df.collect()]
-        bad = sum(part.count() for part in run.rejected_input.rejected)
+        bad = sum(part.count() for part in run.rejected_input.rejected_rows)
         assert len(read) + bad == len(held), declared
         left = list(held)
         for value in read:

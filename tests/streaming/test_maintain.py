@@ -23,7 +23,7 @@ from helios.spark.maintenance import compact as compacting
 from helios.spark.maintenance import maintain
 from helios.spark.maintenance.compact import compact, size_deviation
 from helios.spark.maintenance.upkeep import Maintainer
-from helios.table.maintenance import planned_among
+from helios.table.maintenance import expiry_plan
 from helios.table.readers import warehouses
 from helios.table.refs import creation, removal, rollback
 
@@ -96,7 +96,7 @@ def distance(world: World, table: TableName, target: int) -> float:
 
 def expire(world: World, table: TableName, **terms: Any) -> maintain.Expired:
     loaded = world.catalog.load(table.within)
-    plan = planned_among(loaded, FAR, None, terms.get("readers", ()), warehouses([world.catalog]))
+    plan = expiry_plan(loaded, FAR, None, terms.get("readers", ()), warehouses([world.catalog]))
     return maintain.expire(world.spark, table, plan)
 
 
@@ -315,7 +315,7 @@ def test_expiry_keeps_what_a_reader_still_needs(world: World) -> None:
     assert stood is not None
     for at in range(10, 40, 10):
         world.fill("src.t", range(at, at + 10))
-    plan = planned_among(world.catalog.load("src.t"), FAR, None, (), warehouses([world.catalog]))
+    plan = expiry_plan(world.catalog.load("src.t"), FAR, None, (), warehouses([world.catalog]))
     assert plan.snapshots == ()
     assert [(held.reader.pipeline, held.reader.snapshot) for held in plan.held] == [("local.a.copy", stood.id)]
     assert expire(world, source).snapshots == ()
@@ -372,7 +372,7 @@ def test_an_expiry_deletes_the_files_that_only_its_snapshots_named(world: World,
     world.sql("ALTER TABLE local.a.t CREATE BRANCH other")
     world.sql("INSERT INTO local.a.t.branch_other SELECT * FROM local.a.t LIMIT 3")
     rows, before = world.rows("a.t"), on_disk(world, "a.t")
-    plan = planned_among(world.load("a.t"), FAR, 1, (), ())
+    plan = expiry_plan(world.load("a.t"), FAR, 1, (), ())
     done = maintain.expire(world.spark, table, plan, on_driver=on_driver)
     assert done.snapshots == tuple(one.id for one in plan.snapshots) != ()
     assert on_disk(world, "a.t") == reachable(world, "a.t") < before
@@ -390,7 +390,7 @@ def test_an_expiry_that_iceberg_would_widen_is_refused(world: World) -> None:
     head = main.metadata.current_snapshot_id
     main.manage_snapshots().create_branch(head, "main", None, 1, 1).commit()  # keeps a snapshot for a millisecond
     first = world.catalog.load("src.t").snapshots()[0]
-    plan = planned_among(world.catalog.load("src.t"), "1d", None, (), warehouses([world.catalog]))
+    plan = expiry_plan(world.catalog.load("src.t"), "1d", None, (), warehouses([world.catalog]))
     assert [snapshot.id for snapshot in plan.snapshots] == [first.id]
     with pytest.raises(InputError, match="which a reader needs; nothing was expired"):
         maintain.expire(world.spark, name("src.t", world), plan)
@@ -400,7 +400,7 @@ def test_an_expiry_that_iceberg_would_widen_is_refused(world: World) -> None:
 def test_a_tag_in_between_stops_an_expiry(world: World) -> None:
     world.fill("src.t", range(10))
     world.fill("src.t", range(10, 20))
-    plan = planned_among(world.catalog.load("src.t"), FAR, None, (), [])
+    plan = expiry_plan(world.catalog.load("src.t"), FAR, None, (), [])
     world.catalog.load("src.t").tag("late", plan.snapshots[0].id)
     with pytest.raises(RunError, match="was changed by another writer meanwhile; nothing was expired"):
         maintain.expire(world.spark, name("src.t", world), plan)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios import Kafka
-from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.plain_json import parse_plain_json
 from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import rows as kafka_rows
@@ -63,13 +63,13 @@ CASES = [*WHOLE, *[f'{{"{name}":{value}}}'.encode() for name, value in product(T
 
 def test_plain_values_are_what_they_are_by_the_long_way(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(spark: SparkSession, value: Column, *given: Any, **named: Any) -> Column:
-        return plain(spark, F.lit(None).cast("binary"), *given, **named)
+        return parse_plain_json(spark, F.lit(None).cast("binary"), *given, **named)
 
     for extra in ("fail", "ignore"):
         source = Kafka.source("t").servers("b:1").value("json", schema=SCHEMA, extra=extra)
         found = judged(records(world, CASES), source)
         with monkeypatch.context() as patched:
-            patched.setattr(kafka_rows, "plain", nothing)
+            patched.setattr(kafka_rows, "parse_plain_json", nothing)
             long = judged(records(world, CASES), source)
         differ = [(case, found[n], long[n]) for n, case in enumerate(CASES) if found[n] != long[n]]
         assert differ == []
@@ -91,7 +91,9 @@ def test_which_values_are_plain(world: Any) -> None:
     source = Kafka.source("t").servers("b:1").value("json", schema=SCHEMA)
     df = records(world, [good, b"{}", *unsure])
     columns = kafka_rows.value_columns(source)
-    found = df.select(plain(df.sparkSession, F.col("value"), columns, ignores=False).isNotNull()).collect()
+    found = df.select(
+        parse_plain_json(df.sparkSession, F.col("value"), columns, skips_unknown=False).isNotNull()
+    ).collect()
     assert [is_plain for (is_plain,) in found] == [True, True, *[False] * len(unsure)]
 
 
@@ -109,7 +111,7 @@ def judged(df: DataFrame, source: KafkaSource) -> dict[int, Any]:
     shown = [F.col(quoted(name)).cast("string") if kind in ("date", "timestamp", "timestamp_ntz") else quoted(name)
              for name, kind in TYPES.items()]  # fmt: skip
     found: dict[int, Any] = {row.offset: repr(row) for row in rows.select("offset", *shown).collect()}
-    [bad] = aside.rejected
+    [bad] = aside.rejected_rows
     found |= {json.loads(row.payload)["offset"]: row.reason for row in bad.collect()}
     assert len(found) == df.count()
     return {

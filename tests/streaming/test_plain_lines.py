@@ -97,7 +97,7 @@ def found(world: Any, source: FilesSource) -> tuple[Counter[str], Counter[tuple[
     assert POSITION in df.columns
     rows = df.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
     plan = df._jdf.queryExecution().analyzed().toString()
-    aside = Counter(tuple(row) for rejected in with_rows.rejected_input.rejected for row in rejected.collect())
+    aside = Counter(tuple(row) for rejected in with_rows.rejected_input.rejected_rows for row in rejected.collect())
     return Counter(text for (text,) in rows.collect()), aside, plan.count(PLAIN)
 
 

@@ -46,7 +46,7 @@ def test_the_script_without_the_branch_goes_on_behind_it(world: Any, name: str |
     assert (done.commits, done.pipelines) == (4, [name or "local.a.t"])
     assert world.ids("a.t") == list(range(30))
     again = published(world)
-    assert (again.changes, again.commits) == (False, 0)
+    assert (again.has_changes, again.commits) == (False, 0)
     main = appends(world, name=name)
     world.run(main)
     assert world.ids("a.t") == list(range(30)), "nothing new has come"

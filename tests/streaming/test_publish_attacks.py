@@ -122,7 +122,7 @@ def test_main_that_another_engine_has_moved_to_the_branch(world: Any, name: str 
             world.run(appends(world))
         assert "helios branch local.a.t staging --publish" in str(refused.value.fix)
     done = published(world)
-    assert (done.moves, done.pipelines) == (False, [name or "local.a.t"])
+    assert (done.moves_main, done.pipelines) == (False, [name or "local.a.t"])
     world.run(appends(world, None, name))
     assert world.ids("a.t") == list(range(20))
 

@@ -91,7 +91,7 @@ def test_two_sources_are_read_to_where_each_of_them_was(world: Any) -> None:
         world.fill("a.r", other)
         world.run(both(0))
     world.fill("a.r", [99])
-    assert not rehearse(world, both(0)).anything
+    assert not rehearse(world, both(0)).has_differences
     found = rehearse(world, both(12))
     assert [one.differs for one in found.commits] == [Counts(missing=2), Counts(), Counts()]
 
@@ -115,12 +115,12 @@ def test_batches_of_which_all_rows_were_rejected_count(world: Any) -> None:
     committed(world, checked(world, 10), [20], [1], [30, 31], [2, 40], [50])
     found = rehearse(world, checked(world, 10))
     assert [(one.before, one.now) for one in found.rejects] == [(5, 5)]
-    assert not found.anything, found
+    assert not found.has_differences, found
     found = rehearse(world, checked(world, 10), last=2)
     assert [(one.before, one.now) for one in found.rejects] in ([(2, 2)], [(5, 5)]), (
         "a batch of rejects may be a commit"
     )
-    assert not found.anything, found
+    assert not found.has_differences, found
 
 
 def test_rows_of_a_former_checkpoint_are_not_counted(world: Any) -> None:
@@ -130,7 +130,7 @@ def test_rows_of_a_former_checkpoint_are_not_counted(world: Any) -> None:
     found = rehearse(world, checked(world, 10), last=2)
     assert [(one.before, one.now) for one in found.rejects] == [(1, 1)]
     found = rehearse(world, checked(world, 10))
-    assert not found.anything, found
+    assert not found.has_differences, found
 
 
 def test_rows_that_were_replayed_are_no_difference(world: Any) -> None:
@@ -138,7 +138,7 @@ def test_rows_that_were_replayed_are_no_difference(world: Any) -> None:
     Replay(world.plan(checked(world, 100)), world.spark).run()
     found = rehearse(world, checked(world, 10))
     assert [(one.before, one.now) for one in found.rejects] == [(None, 2)]
-    assert not found.anything, found
+    assert not found.has_differences, found
     assert any("replayed since" in note for note in found.notes)
 
 
@@ -190,7 +190,7 @@ def test_a_column_that_the_script_renames_is_told(world: Any) -> None:
     assert found.columns == ("+ key bigint",)
     found = rehearse(world, (rows >> rename({"id": "key"}) >> world.sink("a.t")).named("copy"))
     assert found.columns == ("- id bigint (null in later rows)", "+ key bigint")
-    assert found.anything
+    assert found.has_differences
 
 
 # the target
@@ -202,7 +202,7 @@ def test_a_branch_is_rehearsed_as_it_is(world: Any, upserts: bool) -> None:
     rows, sink = world.source("a.s").incremental(), world.sink("a.t").branch("b")
     sink = sink.upsert("id") if upserts else sink
     committed(world, (rows >> sink).named("copy"), [1], [2])
-    assert not rehearse(world, (rows >> sink).named("copy")).anything
+    assert not rehearse(world, (rows >> sink).named("copy")).has_differences
     found = rehearse(world, (rows >> where("id > 1") >> sink).named("copy"))
     assert found.differs == Counts(missing=1), found
 
@@ -217,10 +217,10 @@ def test_compactions_and_other_writers_between_commits_make_no_difference(world:
         world.run(pipeline)
         world.compact("a.t")
     found = rehearse(world, pipeline, last=4)
-    assert not found.anything, found
+    assert not found.has_differences, found
     world.sql("INSERT INTO local.a.t SELECT 1000 + id, at, amount, kind, gone FROM local.a.t LIMIT 1")
     found = rehearse(world, pipeline, last=4)
-    assert not found.anything, found
+    assert not found.has_differences, found
     assert any("1 later commit is of others" in note for note in found.notes)
 
 

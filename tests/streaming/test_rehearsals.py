@@ -37,7 +37,7 @@ def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] 
         history=history,
         commits=history.batches[-last:],
         keys=keys,
-        most=most,
+        max_rows=most,
         samples=10**6,
     ).run()
     assert checksums(world.folder) == before
@@ -129,11 +129,11 @@ def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
             fill(world, [batch])
             world.run(pipeline)
     found = rehearse(world, pipeline)
-    assert not found.anything, found
+    assert not found.has_differences, found
     assert [one.unread or one.failed for one in found.commits] == [""] * len(found.commits)
     assert 8 <= len(found.commits) <= 20  # a batch whose rows are all late, or of nothing, is no commit
     found = rehearse(world, pipeline, last=3)
-    assert (sum(one.snapshot is not None for one in found.commits), found.anything) == (3, False), found
+    assert (sum(one.snapshot is not None for one in found.commits), found.has_differences) == (3, False), found
 
 
 @pytest.mark.timeout(900)
@@ -145,7 +145,7 @@ def test_what_an_upsert_remembered_then(world: Any) -> None:
     sink = world.sink("a.t").upsert("id", order_by="at", delete_when="amount < 60")
     pipeline = (world.source("a.s").incremental(max_files=1) >> sink).named("deleting")
     run(world, pipeline)
-    assert not rehearse(world, pipeline, last=12).anything
+    assert not rehearse(world, pipeline, last=12).has_differences
     [keys] = (world.folder / ".helios/warehouse/_helios/keys").iterdir()
     [base] = (keys / "base").iterdir()
     folded = sorted((keys / "delta").iterdir(), key=lambda delta: int(delta.name))
@@ -157,7 +157,7 @@ def test_what_an_upsert_remembered_then(world: Any) -> None:
             shutil.rmtree(delta)
         with pytest.raises(InputError, match=r"before batch \d+ have since been merged"):
             rehearse(world, pipeline, last=12)
-    assert not rehearse(world, pipeline, last=3).anything
+    assert not rehearse(world, pipeline, last=3).has_differences
 
 
 # edits, beside a recompute
@@ -277,7 +277,7 @@ def test_a_loosened_filter_fills_batches_that_wrote_nothing(world: Any) -> None:
         world.fill("a.s", ids)
         world.run(copy("id < 10"))
     found = rehearse(world, copy("id < 10"))
-    assert not found.anything, found
+    assert not found.has_differences, found
     assert [one.now for one in found.commits] == [2, 1, 1, 0]
     found = rehearse(world, copy("id < 100"))
     assert found.differs == Counts(added=3)
@@ -297,7 +297,7 @@ def test_replaced_rows_may_have_maps_inside_of_structs(world: Any) -> None:
     for ids in ([1, 2], [3], [4]):
         world.fill("a.s", ids)
         world.run(copy("1"))
-    assert not rehearse(world, copy("1")).anything
+    assert not rehearse(world, copy("1")).has_differences
     found = rehearse(world, copy("if(id = 4, 2, 1)"))
     assert [one.failed or one.unread for one in found.commits] == ["", "", ""]
     assert [one.differs for one in found.commits] == [Counts(), Counts(), Counts(added=1, missing=1)]
@@ -315,7 +315,7 @@ def test_rejected_rows_are_counted_by_expectation(world: Any) -> None:
         world.run(checked(10))
     found = rehearse(world, checked(10))
     assert [one.failed for one in found.commits] == ["", ""]
-    assert not found.anything, found
+    assert not found.has_differences, found
     found = rehearse(world, checked(25))
     assert [(one.before, one.now) for one in found.rejects] == [(3, 0), (0, 2)] or found.rejects == (
         Rejects(step=found.rejects[0].step, before=3, now=2),
@@ -336,7 +336,7 @@ def test_a_join_is_read_at_its_pin(world: Any) -> None:
         world.fill("a.s", ids)
         world.run(named("name"))
     world.sql("DELETE FROM local.a.names")
-    assert not rehearse(world, named("name")).anything
+    assert not rehearse(world, named("name")).has_differences
     assert rehearse(world, named("upper(name)")).differs == Counts(added=2, missing=2)
     assert rehearse(world, named("upper(name)"), keys=["id"]).differs == Counts(changed=2)
     with pytest.raises(InputError, match="--key no"):
@@ -355,7 +355,7 @@ def test_a_view_is_compared_by_its_groups(world: Any) -> None:
     world.run(totals("sum(amount)"))
     world.sql("DELETE FROM local.a.s WHERE kind = 'y'")
     world.run(totals("sum(amount)"))
-    assert not rehearse(world, totals("sum(amount)")).anything
+    assert not rehearse(world, totals("sum(amount)")).has_differences
     found = rehearse(world, totals("max(amount)"), last=2)
     assert found.changed == [({"kind": "x", "total": 106}, {"kind": "x", "total": 100})]
 
@@ -371,7 +371,7 @@ def test_a_file_that_is_gone_is_named_and_the_rest_goes_on(world: Any) -> None:
     for number in range(4):
         (folder / f"{number}.csv").write_text(f"id\n{number}\n{number + 10}\n")
         world.run(copy("id < 10"))
-    assert not rehearse(world, copy("id < 10")).anything
+    assert not rehearse(world, copy("id < 10")).has_differences
     (folder / "1.csv").unlink()
     found = rehearse(world, copy("id < 12"))
     assert ["1.csv" in one.unread for one in found.commits] == [False, True, False, False]
@@ -393,7 +393,7 @@ def test_an_upsert_begins_behind_what_has_expired(world: Any) -> None:
     found = rehearse(world, pipeline)
     assert [bool(one.unread) for one in found.commits] == [True, True, True, True, False], found.commits
     assert all("expired" in one.unread for one in found.commits[:4])
-    assert not found.anything
+    assert not found.has_differences
 
 
 def test_a_script_that_fails_says_on_which_commit(world: Any) -> None:
@@ -405,7 +405,7 @@ def test_a_script_that_fails_says_on_which_commit(world: Any) -> None:
     strict = (rows >> expect({"small": "id < 10"}, on_fail="fail") >> world.sink("a.t")).named("copy")
     found = rehearse(world, strict)
     assert ["small" in one.failed for one in found.commits] == [False, True, False]
-    assert found.anything
+    assert found.has_differences
     assert not found.differs
 
 

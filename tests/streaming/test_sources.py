@@ -560,7 +560,9 @@ def test_the_lag_of_the_metrics_is_that_of_status(world: Any) -> None:
     def behind(pipeline: Any, number: int) -> None:
         run = world.run(pipeline)
         table = world.catalog.load("a.t")
-        view = View(load=lambda name: world.catalog.load(name.partition(".")[2]), places=warehouses([world.catalog]))
+        view = View(
+            load=lambda name: world.catalog.load(name.partition(".")[2]), warehouses=warehouses([world.catalog])
+        )
         (told,) = statuses(table, view)
         assert (run.metrics().source_lag_snapshots, told.behind) == (number, number)
         assert abs((run.metrics().source_lag_seconds or 0) - (told.seconds or 0)) < 5

@@ -19,7 +19,7 @@ from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.sources import kinds
 from helios.spark.maintenance.maintain import expire
 from helios.spark.replay.replay import Replay
-from helios.table.maintenance import planned_among
+from helios.table.maintenance import expiry_plan
 from helios.table.readers import warehouses
 from helios.table.status import statuses
 from helios.table.view import View
@@ -183,15 +183,15 @@ def test_expiry_status_and_plan_know_it_beside_a_table(world: Any, counter: Any)
     world.fill("a.s", [102])
     Path(counter.path).write_text("9")
     places = warehouses([world.catalog])
-    view = View(load=lambda name: world.catalog.load(name.partition(".")[2]), places=places)
+    view = View(load=lambda name: world.catalog.load(name.partition(".")[2]), warehouses=places)
     [status] = statuses(world.load("a.t"), view)
     assert (status.behind, status.sources) == (4 + 1, (counter.label(), "local.a.s"))
     source = TableName(world.catalog, ("a",), "s")
-    planned = planned_among(world.load("a.s"), "2199-01-01", None, (), places)
+    planned = expiry_plan(world.load("a.s"), "2199-01-01", None, (), places)
     assert expire(world.spark, source, planned).snapshots == ()  # the reader still needs both
     assert f"read      {counter.label()}" in str(world.plan(pipeline))
     world.run(pipeline)
-    planned = planned_among(world.load("a.s"), "2199-01-01", None, (), places)
+    planned = expiry_plan(world.load("a.s"), "2199-01-01", None, (), places)
     assert len(expire(world.spark, source, planned).snapshots) == 1
     Path(counter.path).write_text("10")
     world.fill("a.s", [103])

@@ -37,7 +37,7 @@ def compared(world: Any, before: State, after: State, *keys: str, samples: int =
     if same and states.same_files(before, after):
         return RowDiff()
     fields = compared_columns.read_fields(before, after)
-    how = Comparison(columns=fields, keys=by, same=same, samples=samples)
+    how = Comparison(columns=fields, keys=by, same_table=same, samples=samples)
     return compare_rows(world.spark, side(world, before), side(world, after), how)
 
 

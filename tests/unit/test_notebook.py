@@ -112,5 +112,5 @@ def test_a_preview_is_a_table_and_its_values_are_text() -> None:
 
 
 def test_the_facts_of_a_run_leave_out_what_is_empty() -> None:
-    shown = Page(html.facts(EVIL, {"state": "running", "rows": 0, "left": [], "error": None}))
+    shown = Page(html.name_value_table(EVIL, {"state": "running", "rows": 0, "left": [], "error": None}))
     assert shown.texts == [EVIL, "state", "running", "rows", "0"]

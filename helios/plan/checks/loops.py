@@ -25,7 +25,7 @@ def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePla
     """
     sink = write.sink
     outer, *inner = flows(pipeline.stream)
-    if sink.mode.traits.reruns or sink.routing is not None:
+    if sink.mode.traits.rewrites_same_inputs or sink.routing is not None:
         return []  # only an append adds rows that a followed source reads again
     # For each source: the steps that its rows may pass, and the kinds of join that keep all its rows.
     all_steps = [step for flow in (outer, *inner) for step in flow.steps]

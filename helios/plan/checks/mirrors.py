@@ -42,7 +42,7 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
 def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
     """The problem of `atomic=True` with a catalog that cannot change several tables in one commit."""
     row = CATALOGS[catalog.type]
-    if sink.target is TargetKind.ATOMIC_MIRROR and not row.atomic:
+    if sink.target_kind is TargetKind.ATOMIC_MIRROR and not row.atomic:
         atomic_types = ", ".join(name for name, row in CATALOGS.items() if row.atomic)
         yield DeclarationError(
             f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "

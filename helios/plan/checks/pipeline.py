@@ -162,7 +162,9 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
         for step in flow.steps
         if isinstance(step, Expect) and step.on_fail == "quarantine"
     ]
-    quarantining += [(call, flow.source.origin, '"fail"') for flow in all_flows for call in flow.source.quarantining]
+    quarantining += [
+        (call, flow.source.origin, '"fail"') for flow in all_flows for call in flow.source.quarantining_calls
+    ]
     late = [(step.text(), step.origin, 'on_late="drop"') for step in quarantining_watermarks(pipeline.stream)]
     if sink.quarantine_table is None:
         problems += [

@@ -117,7 +117,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         'write .evolve_schema("full") with them.',
     ),
     (
-        lambda s: (s.evolution.renames or s.evolution.drops) and not s.mode.traits.stores,
+        lambda s: (s.evolution.renames or s.evolution.drops) and not s.mode.traits.stores_columns,
         "renames() and drops() need a mode that stores the stream's columns, as append() and upsert() do.",
         "leave them out here, and put them on the pipeline that writes the rows.",
     ),
@@ -311,7 +311,7 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     # `stream_problems` reports the keys that the stream lacks.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
-    if mode.traits.stores or stream is None:
+    if mode.traits.stores_columns or stream is None:
         return problems  # `evolve` compares the types of stored columns
     for key in keys:
         ours, theirs = stream.get(key), table.get(key)

@@ -128,8 +128,8 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
     """The problem of a right side that must be read by commit times, but cannot be read as of earlier commits."""
     source = step.other.source
     refused = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
-    if source.no_past is not None:
-        why = f"{source.label()} {source.no_past}"
+    if source.why_no_past is not None:
+        why = f"{source.label()} {source.why_no_past}"
         fix = "join a plain Iceberg.source(...), or give the right side the columns valid_from and valid_to."
     elif refused is not None:
         why = f"{refused.text()} does not work on earlier states of a table"

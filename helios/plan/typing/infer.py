@@ -36,7 +36,7 @@ def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Res
         schema: The columns before the step; None if they are known only at run time.
         other: The columns of the right side of a join or union.
     """
-    result: Result = import_module(f"helios.plan.typing.steps.{step.file}").columns(step, schema, other)
+    result: Result = import_module(f"helios.plan.typing.steps.{step.module_name}").columns(step, schema, other)
     return result
 
 

@@ -30,7 +30,7 @@ class CdcSource(TopicChanges):
         extra: The policy for columns that the declared schema lacks.
         time: The unit of times that are stored as numbers, for records without a schema part.
         decimals: The form of decimals, for records without a schema part.
-        replication: The replication slot from which Debezium reads.
+        replication_slot: The replication slot from which Debezium reads.
     """
 
     kind: ClassVar[str] = "debezium"
@@ -40,7 +40,7 @@ class CdcSource(TopicChanges):
     extra: str = "fail"
     time: str | None = None
     decimals: str | None = None
-    replication: Slot | None = None
+    replication_slot: Slot | None = None
 
     def slot(self, name: str, database: str, *, password: str | Secret | None = None) -> Self:
         """Names the PostgreSQL replication slot from which Debezium reads, so that `helios doctor` checks the slot.
@@ -61,10 +61,10 @@ class CdcSource(TopicChanges):
         Examples:
             >>> from helios.sources.kafka.declare import Kafka
             >>> changes = Cdc.debezium(Kafka.source("shop.public.orders"))
-            >>> changes.slot("debezium", "postgresql://helios@db-1:5432/shop").replication.address
+            >>> changes.slot("debezium", "postgresql://helios@db-1:5432/shop").replication_slot.address
             'db-1:5432/shop'
         """
-        return replace(self, replication=Slot.of(name, database, password))
+        return replace(self, replication_slot=Slot.of(name, database, password))
 
     @property
     def carried_keys(self) -> tuple[str, ...] | None:
@@ -82,8 +82,8 @@ class CdcSource(TopicChanges):
         yield from (line for line in self.kafka.details() if not line.startswith("values as"))
         keys = ", ".join(self.key) if self.key else "the fields of the records' keys"
         yield f"changes as Debezium writes them, in the order of the database's log; keys: {keys}"
-        if self.replication is not None:
-            slot = self.replication
+        if self.replication_slot is not None:
+            slot = self.replication_slot
             yield f"replication slot {slot.name} of {slot.address}, for `helios doctor`"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,12 +41,12 @@ class TopicChanges(Source):
         return self.key
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
-        return self.kafka.quarantining
+    def quarantining_calls(self) -> tuple[str, ...]:
+        return self.kafka.quarantining_calls
 
     @property
-    def beginning(self) -> Any:
-        return self.kafka.beginning
+    def declared_start(self) -> Any:
+        return self.kafka.declared_start
 
     @property
     def ledger_name(self) -> str:

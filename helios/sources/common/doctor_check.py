@@ -12,16 +12,16 @@ class DoctorCheck:
 
     Attributes:
         name: The name of the service or the part of it that is checked, such as "broker localhost:9092".
-        what: The function that performs the check. It returns the result as text, or raises an error if the check
+        check: The function that performs the check. It returns the result as text, or raises an error if the check
             fails.
-        where: The address of the service.
+        address: The address of the service.
         remedy: The advice to the user if the check fails for an unknown cause.
-        needed: Whether the checks that need a JVM depend on this check. They are skipped if all checks with this flag
-            fail.
+        required_by_jvm_checks: Whether the checks that need a JVM depend on this check. They are skipped if all checks
+            with this flag fail.
     """
 
     name: str
-    what: Callable[[], str]
-    where: str = ""
+    check: Callable[[], str]
+    address: str = ""
     remedy: str | None = None
-    needed: bool = False
+    required_by_jvm_checks: bool = False

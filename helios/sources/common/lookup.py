@@ -34,13 +34,13 @@ class SourceLookup:
     note: str | None = None
 
 
-def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+def row_has_key(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
     """Returns True if a row, as read from a file or JSON, has the values of a key; names match without regard to case.
 
     Examples:
-        >>> has({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})
+        >>> row_has_key({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})
         True
-        >>> has({"n": 7}, {"id": 7}), has({"id": 8}, {"id": 7})
+        >>> row_has_key({"n": 7}, {"id": 7}), row_has_key({"id": 8}, {"id": 7})
         (False, False)
     """
     values_by_name = {name.lower(): value for name, value in payload.items()}

@@ -30,12 +30,12 @@ class SourcePosition:
         return False
 
     @property
-    def begins(self) -> bool:
+    def is_beginning(self) -> bool:
         """True if the position itself shows that no data precedes it; False if that is unknown."""
         return False
 
     @property
-    def restarted(self) -> bool:
+    def is_rebootstrapped(self) -> bool:
         """True if unread snapshots have expired, so that only the new rows of a later state are read in their place."""
         return False
 

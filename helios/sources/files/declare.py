@@ -95,7 +95,7 @@ class FilesSource(Source):
     def ledger_name(self) -> str:
         return self.path
 
-    def elsewhere(self, folder: str) -> Self:
+    def in_folder(self, folder: str) -> Self:
         return replace(self, path=folder, poll=None)
 
     def overlaps(self, folder: str) -> bool:
@@ -118,7 +118,7 @@ class FilesSource(Source):
         return f"its reader has the option {unsupported}" if unsupported is not None else ()
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
+    def quarantining_calls(self) -> tuple[str, ...]:
         policies = (("on_bad_row", self.bad_row), ("on_bad_file", self.bad_file))
         return tuple(f'{call}("quarantine")' for call, action in policies if action == "quarantine")
 

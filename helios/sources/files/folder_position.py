@@ -42,7 +42,7 @@ class FolderPosition(SourcePosition):
     names: tuple[File, ...] = ()
 
     @property
-    def begins(self) -> bool:
+    def is_beginning(self) -> bool:
         """True for the position before the first entry of the log."""
         return self.entry == 0
 

@@ -76,4 +76,4 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     """The lag of a pipeline behind a folder, from its recorded position."""
     if not isinstance(entry.position, FolderPosition):
         return None
-    return folder_lag(entry.source, entry.position, view.places[0].properties if view.places else {})
+    return folder_lag(entry.source, entry.position, view.warehouses[0].properties if view.warehouses else {})

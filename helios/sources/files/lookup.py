@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from helios.errors import HeliosError
 from helios.sources.common.file import File
-from helios.sources.common.lookup import MAX_ROWS, SourceLookup, has
+from helios.sources.common.lookup import MAX_ROWS, SourceLookup, row_has_key
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import ReadOnlyLog
 from helios.sources.files.log import FileLog
@@ -34,8 +34,8 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:
         return SourceLookup(note="a folder that is read once has no log of its files")
-    properties = view.places[0].properties if view.places else {}
-    default = -1 if span.whole else at.entry - 1  # -1 for all entries; otherwise only the last entry is read
+    properties = view.warehouses[0].properties if view.warehouses else {}
+    default = -1 if span.from_beginning else at.entry - 1  # -1 for all entries; otherwise only the last entry is read
     after = before.entry if before is not None and before.log == at.log else default
     try:
         files = _files(after, at, properties)
@@ -75,7 +75,7 @@ def _search(
             continue
         try:
             content = Folder(_uri(folder), properties).content(name)
-            matches = [(place, row) for place, row in read_rows(content) if has(row, key)]
+            matches = [(place, row) for place, row in read_rows(content) if row_has_key(row, key)]
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             unreadable += 1
             continue

@@ -39,7 +39,7 @@ class Settling:
         finished_files: dict[str, tuple[int, int]] = {}
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for path, stat in files.items():
-            if self._done(path, stat, now):
+            if self._is_finished(path, stat, now):
                 finished_files[path] = stat
             else:
                 seen_stat, seen_at = self._seen.get(path, (None, now))
@@ -47,7 +47,7 @@ class Settling:
         self._seen = seen
         return finished_files
 
-    def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
+    def _is_finished(self, path: str, stat: tuple[int, int], now: float) -> bool:
         size, modified = stat
         age = now - modified / 1000
         if not size:

@@ -99,7 +99,7 @@ def _recorded_offset(target: Table, pipeline: str, read: ReadPlan) -> IcebergOff
 
 def _starting_offset(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
     """The offset from which the first run of a pipeline reads."""
-    start = read.source.beginning
+    start = read.source.declared_start
     if read.state is not None:
         return IcebergOffset(snapshot=read.state, files=0, state=True)
     if isinstance(start, int):

@@ -98,7 +98,7 @@ class IcebergSource(Source):
     vector: int | None = None
 
     @property
-    def beginning(self) -> int | Start | None:
+    def declared_start(self) -> int | Start | None:
         return self.start
 
     @property
@@ -118,7 +118,7 @@ class IcebergSource(Source):
         return not self.reads_changes  # changes are computed from whole files
 
     @property
-    def no_past(self) -> str | None:
+    def why_no_past(self) -> str | None:
         fixed = self.at is not None or self.between_points is not None or self.reads_changes
         return "is one state or range of the table, and not its history" if fixed else None
 

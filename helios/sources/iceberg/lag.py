@@ -44,7 +44,7 @@ def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
     """The last snapshot that a pipeline has read, from its checkpoint; None if the checkpoint cannot be read."""
     checkpoints = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     try:
-        readers = readers_of(source.name, source.iceberg.metadata, () if checkpoints else view.places, checkpoints)
+        readers = readers_of(source.name, source.iceberg.metadata, () if checkpoints else view.warehouses, checkpoints)
     except HeliosError:
         return None
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)

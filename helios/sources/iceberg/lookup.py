@@ -39,7 +39,7 @@ def lookup(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view
         )
     columns = {columns_by_name[name.lower()]: value for name, value in key.items()}
     try:
-        return _read(table, _state_entry(span) if span.whole else span.entry, columns)
+        return _read(table, _state_entry(span) if span.from_beginning else span.entry, columns)
     except HeliosError as error:
         return SourceLookup(by=tuple(columns), note=error.what)
 

@@ -56,12 +56,12 @@ class IcebergOffset(SourcePosition):
         return self.files is not None
 
     @property
-    def begins(self) -> bool:
+    def is_beginning(self) -> bool:
         """True in a table without snapshots, and before the first file of a state."""
         return self.snapshot is None or (self.state and self.files == 0)
 
     @property
-    def restarted(self) -> bool:
+    def is_rebootstrapped(self) -> bool:
         """True for a state that is read again only for its new rows."""
         return self.state and self.since is not None
 

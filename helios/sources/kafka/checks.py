@@ -48,9 +48,9 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
 
 def _offset_problems(source: KafkaSource) -> list[HeliosError]:
     """The problem of start offsets for a topic that the source does not read."""
-    if not isinstance(source.first, tuple):
+    if not isinstance(source.starts_at, tuple):
         return []
-    named = [topic for topic, _ in source.first]
+    named = [topic for topic, _ in source.starts_at]
     unknown = [topic for topic in named if topic and source.pattern is None and topic not in source.topics]
     if unknown:
         problem = f"{unknown[0]!r} is not a topic of the source"
@@ -60,7 +60,7 @@ def _offset_problems(source: KafkaSource) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"start({source.beginning}): {problem}.",
+            f"start({source.declared_start}): {problem}.",
             where=source.origin,
             fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
         )

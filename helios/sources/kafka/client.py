@@ -112,13 +112,13 @@ class KafkaConnection(Node):
         brokers: The addresses of some brokers. Through them the clients find all others.
         login: The SASL login; None without a login.
         encryption: The files for TLS; None without TLS.
-        client: More properties of Kafka's clients.
+        client_settings: More properties of Kafka's clients.
     """
 
     brokers: tuple[str, ...] = ()
     login: Sasl | None = None
     encryption: Tls | None = None
-    client: tuple[tuple[str, str | Secret], ...] = field(default=(), repr=False)
+    client_settings: tuple[tuple[str, str | Secret], ...] = field(default=(), repr=False)
 
     def servers(self, *addresses: str) -> Self:
         """Sets brokers from which the clients find the cluster: `.servers("broker-1:9092", "broker-2:9092")`.
@@ -161,7 +161,9 @@ class KafkaConnection(Node):
         Raises:
             DeclarationError: Only Helios may set the property.
         """
-        return replace(self, client=tuple({**dict(self.client), **client_properties(properties)}.items()))
+        return replace(
+            self, client_settings=tuple({**dict(self.client_settings), **client_properties(properties)}.items())
+        )
 
     @property
     def cluster(self) -> str:

@@ -29,7 +29,7 @@ def _broker_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
     remote = [broker for broker, host in hosts.items() if not loopback(host)]
     if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not remote:
         return []
-    if any(name == "security.protocol" for name, _ in source.client):
+    if any(name == "security.protocol" for name, _ in source.client_settings):
         return []
     return [
         DeclarationError(

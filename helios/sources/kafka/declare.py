@@ -45,7 +45,7 @@ class KafkaSource(KafkaConnection, Source):
     Attributes:
         topics: The names of the topics; empty if the source has a pattern.
         pattern: A regular expression that matches whole topic names.
-        first: Where reading starts: "earliest", "latest", a time, or offsets.
+        starts_at: Where reading starts: "earliest", "latest", a time, or offsets.
         values: How values are read.
         metadata_pairs: The metadata columns: pairs of a column and a field of the record.
         isolation_level: The isolation level, which decides whether records of uncommitted transactions are read.
@@ -57,7 +57,7 @@ class KafkaSource(KafkaConnection, Source):
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    first: str | datetime | OffsetsByTopic = "earliest"
+    starts_at: str | datetime | OffsetsByTopic = "earliest"
     values: Values = field(default_factory=Values)
     metadata_pairs: tuple[tuple[str, str], ...] = ()
     isolation_level: str = "read_committed"
@@ -81,7 +81,7 @@ class KafkaSource(KafkaConnection, Source):
         Raises:
             DeclarationError: The value is none of these.
         """
-        return replace(self, first=checked_start(at))
+        return replace(self, starts_at=checked_start(at))
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_rows: int | None = None) -> Self:
         """Follows the topics: reads every record from the start on, each once.
@@ -222,18 +222,18 @@ class KafkaSource(KafkaConnection, Source):
     # texts
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
+    def quarantining_calls(self) -> tuple[str, ...]:
         return ('on_bad_row("quarantine")',) if self.bad_row == "quarantine" else ()
 
     @property
-    def beginning(self) -> str:
+    def declared_start(self) -> str:
         """The declared start, as text."""
-        if isinstance(self.first, datetime):
-            return self.first.isoformat().replace("+00:00", "Z")
-        if isinstance(self.first, str):
-            return self.first
+        if isinstance(self.starts_at, datetime):
+            return self.starts_at.isoformat().replace("+00:00", "Z")
+        if isinstance(self.starts_at, str):
+            return self.starts_at
         topics: list[str] = []
-        for topic, pairs in self.first:
+        for topic, pairs in self.starts_at:
             offsets = ", ".join(f"{partition}={offset}" for partition, offset in pairs)
             topics.append(f"{topic}: {offsets}" if topic else offsets)
         return "; ".join(topics)
@@ -267,7 +267,7 @@ class KafkaSource(KafkaConnection, Source):
             pairs = self.metadata_pairs
             columns = (column if column == field_name else f"{field_name} as {column}" for column, field_name in pairs)
             yield f"of each record: {', '.join(columns)}"
-        yield f"from {self.beginning} on, {self.isolation_level}"
+        yield f"from {self.declared_start} on, {self.isolation_level}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -276,7 +276,7 @@ class KafkaSource(KafkaConnection, Source):
             "servers": list(self.brokers),
             "tls": self.encryption is not None,
             "sasl": self.login.mechanism if self.login is not None else None,
-            "start": self.beginning,
+            "start": self.declared_start,
             **self.values.as_json(),
             "metadata": dict(self.metadata_pairs),
             "isolation": self.isolation_level,
@@ -286,7 +286,7 @@ class KafkaSource(KafkaConnection, Source):
 
     def label(self) -> str:
         topics = f"pattern={self.pattern!r}" if self.pattern is not None else ", ".join(self.topics)
-        start = f".start({self.beginning})" if self.first != "earliest" else ""
+        start = f".start({self.declared_start})" if self.starts_at != "earliest" else ""
         rows = f", max_rows={self.max_rows}" if self.max_rows is not None else ""
         followed = f".incremental(poll={show_seconds(self.poll)}{rows})" if self.poll is not None else ""
         return f"Kafka.source({topics}){start}{followed}"

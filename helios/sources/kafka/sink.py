@@ -23,20 +23,20 @@ class KafkaSink(KafkaConnection, Output):
 
     Attributes:
         topic: The name of the topic.
-        keyed_by: The SQL expression of a record's key; None for records without a key.
+        key_expression: The SQL expression of a record's key; None for records without a key.
         format: The format of a record's value.
-        valued_by: The SQL expression of a record's value; not used for JSON.
+        value_expression: The SQL expression of a record's value; not used for JSON.
     """
 
     kind: ClassVar[str] = "kafka"
     writer: ClassVar[str] = "helios.sources.kafka.spark.writer:KafkaWriter"
-    lasting: ClassVar[bool] = True
-    why: ClassVar[str] = "a batch that is run again is produced again"
+    outlives_process: ClassVar[bool] = True
+    repeats_because: ClassVar[str] = "a batch that is run again is produced again"
 
     topic: str
-    keyed_by: str | None = None
+    key_expression: str | None = None
     format: str = "json"
-    valued_by: str = "value"
+    value_expression: str = "value"
 
     def problems(self) -> Iterable[HeliosError]:
         return connection_problems(self, self.label())
@@ -47,7 +47,7 @@ class KafkaSink(KafkaConnection, Output):
         Args:
             expression: A Spark SQL expression. Bytes stay as they are, and other plain values become text.
         """
-        return replace(self, keyed_by=text(expression, "key()"))
+        return replace(self, key_expression=text(expression, "key()"))
 
     def value(self, format: SinkFormat, expression: str | None = None) -> Self:
         """Sets the value of a record.
@@ -67,7 +67,7 @@ class KafkaSink(KafkaConnection, Output):
                 where=caller(),
                 fix='choose columns with select(...) before the sink, or write value("string", "to_json(...)").',
             )
-        return replace(self, format=format, valued_by=text(expression, "value()") if expression else "value")
+        return replace(self, format=format, value_expression=text(expression, "value()") if expression else "value")
 
     def checkpoint(self, location: str) -> Self:
         """Sets the folder for the progress of the pipeline; by default in the warehouse of the default catalog."""
@@ -87,8 +87,8 @@ class KafkaSink(KafkaConnection, Output):
 
     def details(self) -> Iterator[str]:
         yield self.connection_text
-        key = f"keys {self.keyed_by}" if self.keyed_by is not None else "without keys"
-        expression = "" if self.format == "json" else f" of {self.valued_by}"
+        key = f"keys {self.key_expression}" if self.key_expression is not None else "without keys"
+        expression = "" if self.format == "json" else f" of {self.value_expression}"
         yield f"values as {self.format}{expression}, {key}; acknowledged by all replicas in sync"
 
     def label(self) -> str:

@@ -22,13 +22,15 @@ class Topics(Protocol):
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
         """The current logs of the topics that exist."""
 
-    def missing(self, names: Iterable[str]) -> NotFound:
+    def missing_topics_error(self, names: Iterable[str]) -> NotFound:
         """The error for topics that do not exist."""
 
-    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
+    def offsets_at(
+        self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int
+    ) -> dict[str, tuple[int, ...]]:
         """For each topic, the offset of each partition's first record at a time or later."""
 
-    def oldest(self, ranges: Sequence[Range]) -> int | None:
+    def oldest_timestamp(self, ranges: Sequence[Range]) -> int | None:
         """The smallest timestamp of the first records of ranges, in milliseconds; None if it is unknown."""
 
 

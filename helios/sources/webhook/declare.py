@@ -77,7 +77,7 @@ class WebhookSource(Source):
         return f"webhook:{self.path}"
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
+    def quarantining_calls(self) -> tuple[str, ...]:
         return ('on_bad_row("quarantine")',) if self.bad_row == "quarantine" else ()
 
     def incremental(self, poll: float | str | timedelta = 1, *, max_files: int | None = None) -> Self:

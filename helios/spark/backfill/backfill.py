@@ -39,7 +39,7 @@ from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
 from helios.spark.backfill.redo import CommitRepair
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import ComputedRows, FilterRepair, SliceRepairer, repair_slice
-from helios.spark.backfill.result import Backfilled, Progress, Repaired
+from helios.spark.backfill.result import Backfilled, Repaired, SliceProgress
 from helios.spark.backfill.slices import CATCH_UP, CountedSlice, Slice, slice_of, slices_of
 from helios.spark.backfill.started import BackfillStart, backfill_lease, made_by
 from helios.spark.backfill.upserts import UpsertCommitRepair
@@ -85,7 +85,7 @@ class Backfill:
         ask: Ask,
         *,
         other: TableName | str | None = None,
-        tell: Callable[[Progress], None] = lambda progress: None,
+        tell: Callable[[SliceProgress], None] = lambda progress: None,
         note: Callable[[str], None] = lambda text: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -283,7 +283,7 @@ class Backfill:
             done.append(repaired)
             seconds_left = (time.monotonic() - began) / len(done) * (count - number - 1)
             slices = max(count_without_catch_up, number + 1)
-            self._tell(Progress(done=repaired, number=number + 1, slices=slices, seconds=seconds_left))
+            self._tell(SliceProgress(last_slice=repaired, number=number + 1, slices=slices, seconds_left=seconds_left))
         self._notes.end()
         return replace(self._result(tuple(done)), resumed=first)
 

@@ -217,7 +217,7 @@ class LivePipeline:
 def _is_beginning(start: Entry) -> bool:
     """True if a start is the beginning of its source's history."""
     kind_and_position = position_of(start.get("place"))
-    return kind_and_position is not None and kind_and_position[1].begins
+    return kind_and_position is not None and kind_and_position[1].is_beginning
 
 
 class ConflictWatcher:

@@ -63,7 +63,7 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
             where=plan.origin,
             fix="copy the files that the pipeline has read into another folder, and name that one.",
         )
-    moved_source = read.source.elsewhere(folder)
+    moved_source = read.source.in_folder(folder)
     if moved_source is not None:
         moved_read = replace(read, source=moved_source, place=None)
         reads = tuple(moved_read if each is read else each for each in plan.reads)

@@ -180,7 +180,7 @@ class Recompute:
 def _refuse_expired_history(end: Position | None) -> None:
     """Refuses a position before which rows have expired."""
     kind_and_position = position_of(end)
-    if kind_and_position is not None and kind_and_position[1].restarted:
+    if kind_and_position is not None and kind_and_position[1].is_rebootstrapped:
         raise InputError(f"its history before snapshot {kind_and_position[1].snapshot} has expired")
 
 

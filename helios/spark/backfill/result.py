@@ -24,20 +24,20 @@ class Repaired:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SliceProgress:
     """How far a backfill has come.
 
     Attributes:
-        done: The slice that was repaired last.
+        last_slice: The slice that was repaired last.
         number: The number of repaired slices.
         slices: The number of all slices.
-        seconds: An estimate of the time for the remaining slices.
+        seconds_left: An estimate of the time for the remaining slices.
     """
 
-    done: Repaired
+    last_slice: Repaired
     number: int
     slices: int
-    seconds: float
+    seconds_left: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,13 +61,13 @@ class Comparison:
     Attributes:
         columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
         keys: The columns that identify a row; without keys, no row counts as changed.
-        same: Whether both are states of the same table.
+        same_table: Whether both are states of the same table.
         samples: The maximum number of rows that are shown of each kind: added, removed and changed.
     """
 
     columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
     keys: Sequence[str] = ()
-    same: bool = True
+    same_table: bool = True
     samples: int = 10
 
 
@@ -82,7 +82,7 @@ def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison
     """
     tables = [_load(spark, side) for side in (before, after)]
     tasks = [_scan_tasks(spark, table, side) for table, side in zip(tables, (before, after), strict=True)]
-    if how.same:
+    if how.same_table:
         comparer = cast("JavaTaskComparer", instance(spark, OTHER_TASKS))
         tasks = list(comparer.call(tasks[0], tasks[1]).toArray())
     files = sum(int(side_tasks.size()) for side_tasks in tasks)

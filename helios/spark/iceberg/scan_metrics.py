@@ -41,16 +41,16 @@ class ScanMetrics:
         total: The number of data files in the snapshots that were read.
         matched: The number of data files that were read.
         bytes: The size of the data files that were read.
-        parts: Functions that each return the number of partitions of some of the files that were read.
-        whole: Functions that each return the number of partitions of all files of a snapshot that was read.
+        matched_partitions: Functions that each return the number of partitions of some of the files that were read.
+        total_partitions: Functions that each return the number of partitions of all files of a snapshot that was read.
     """
 
     tables: frozenset[str] = frozenset()
     total: int = 0
     matched: int = 0
     bytes: int = 0
-    parts: tuple[Callable[[], int], ...] = field(default=(), repr=False)
-    whole: tuple[Callable[[], int], ...] = field(default=(), repr=False)
+    matched_partitions: tuple[Callable[[], int], ...] = field(default=(), repr=False)
+    total_partitions: tuple[Callable[[], int], ...] = field(default=(), repr=False)
 
     @property
     def skipped(self) -> int:
@@ -61,8 +61,8 @@ class ScanMetrics:
         self.total += other.total
         self.matched += other.matched
         self.bytes += other.bytes
-        self.parts += other.parts
-        self.whole += other.whole
+        self.matched_partitions += other.matched_partitions
+        self.total_partitions += other.total_partitions
 
     def partitions(self) -> tuple[int, int]:
         """The number of partitions that were read, and of partitions that were skipped; call it after the commit.
@@ -72,9 +72,9 @@ class ScanMetrics:
         if not counts_partitions(self.total):
             return 0, 0
         try:
-            matched = sum(count() for count in self.parts)
-            # Each function in `whole` plans a scan, which is not needed if no file was skipped.
-            whole = sum(count() for count in self.whole) if self.skipped else matched
+            matched = sum(count() for count in self.matched_partitions)
+            # Each function in `total_partitions` plans a scan, which is not needed if no file was skipped.
+            whole = sum(count() for count in self.total_partitions) if self.skipped else matched
         except Py4JError:  # the batch is committed, and a metric must not fail it
             return 0, 0
         return matched, max(0, whole - matched)
@@ -117,7 +117,9 @@ def record_command(dataset: JavaDataset) -> None:
         reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
         matched = reported.get("resultDataFiles", 0)
         parts = (partial(partitions.count_of_scan, _iceberg_table(scan.table()), scan.scan()),) if matched else ()
-        collected.add(ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), parts=parts))
+        collected.add(
+            ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), matched_partitions=parts)
+        )
 
 
 def _iceberg_table(table: JavaConnectorTable) -> JavaTable:

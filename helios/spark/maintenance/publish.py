@@ -41,7 +41,7 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
         if planned.former is None:
             refs.createBranch(MAIN, planned.snapshot).commit()
         else:
-            refs.replaceBranch(MAIN, planned.snapshot if planned.moves else planned.former).commit()
+            refs.replaceBranch(MAIN, planned.snapshot if planned.moves_main else planned.former).commit()
         if planned.records:
             update = transaction.updateProperties()
             for key, text in planned.records.items():

@@ -19,7 +19,7 @@ from helios.errors import HeliosError, first_line
 from helios.model.maintenance import Maintenance
 from helios.spark.maintenance.compact import Compaction, compact, head_of, load_existing, target_size
 from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
-from helios.table.maintenance import planned_among
+from helios.table.maintenance import expiry_plan
 from helios.table.readers import warehouses
 from helios.table.refs import refresh
 from helios.table.snapshot import as_snapshot
@@ -158,7 +158,7 @@ class Maintainer:
         refresh(loaded)
         age = timedelta(seconds=self.settings.expire or 0.0)
         known_warehouses = warehouses(self._catalogs.values())
-        expiry = planned_among(loaded, age, None, self.settings.readers, known_warehouses)
+        expiry = expiry_plan(loaded, age, None, self.settings.readers, known_warehouses)
         done = expire(self.spark, self.table, expiry, on_driver=_is_faster_on_driver(loaded.iceberg.metadata))
         self._store_time("expire")
         return done if done.snapshots else None

@@ -217,7 +217,7 @@ class Attempt:
             CheckFailed: The columns do not fit the target.
         """
         mode = plan.write.mode
-        if not mode.traits.stores:
+        if not mode.traits.stores_columns:
             return None
         present = columns_of(tables.spark_schema(self.spark, table))
         omitted = left_out(plan.write.iceberg, columns_of(df.schema), present, has_written=has_written(plan, table))

@@ -39,7 +39,7 @@ class Rehearsal:
         history: All batches of the pipeline in its target.
         commits: The commits to rehearse, oldest first.
         keys: The columns that pair rows, if the mode has no keys of its own.
-        most: The limit of rows that are written and compared; the commit that reaches the limit is the last one.
+        max_rows: The limit of rows that are written and compared; the commit that reaches the limit is the last one.
         samples: How many rows of each kind the result shows.
         folder: The folder for temporary files; None for the system's temporary folder.
         unread: The reason why batches cannot be read again, by the index of their commit.
@@ -50,7 +50,7 @@ class Rehearsal:
     history: History
     commits: Sequence[CommittedBatch]
     keys: Sequence[str] = ()
-    most: int = 1_000_000
+    max_rows: int = 1_000_000
     samples: int = 10
     folder: Path | None = None
     unread: dict[int, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Rehearsal:
             commits=self.commits,
             reruns=batches,
             first=first,
-            max_rows=self.most,
+            max_rows=self.max_rows,
             folder=self.folder,
         )
 
@@ -226,7 +226,7 @@ class Rehearsal:
     def _why_left_out(self, attempt: Attempt, result: AttemptResult) -> str:
         if result.failed and not attempt.appends:  # a mode that only adds rows goes on after a failed commit
             return "it comes after a commit on which the script fails"
-        return f"--rows {self.most:,} was reached"
+        return f"--rows {self.max_rows:,} was reached"
 
     def _rejects(self, result: AttemptResult, rehearsed: Sequence[int]) -> Iterator[Rejects]:
         """Yields the counts of rejected rows, by expectation."""
@@ -300,7 +300,7 @@ class Rehearsal:
         others = self.history.since(self.commits[attempt.first].snapshots[0])
         yield from _notes_on_others(others, self.history.names, appends=attempt.appends)
         if result.first_left_out is not None and (attempt.appends or not result.failed):
-            yield f"--rows {self.most:,} was reached: later commits are not rehearsed"
+            yield f"--rows {self.max_rows:,} was reached: later commits are not rehearsed"
 
 
 def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool) -> Iterator[str]:

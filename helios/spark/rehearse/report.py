@@ -100,11 +100,15 @@ class Rehearsed:
     notes: tuple[str, ...] = ()
 
     @property
-    def anything(self) -> bool:
+    def has_differences(self) -> bool:
         """True if anything would have come out differently: rows, columns, rejected rows, or an error."""
         rejected = any(step.before is not None and step.before != step.now for step in self.rejects)
         commits = any(commit.differs or commit.failed for commit in self.commits)
         return bool(self.differs or self.columns or rejected or commits)
 
     def as_json(self) -> Values:
-        return {**asdict(self), "changed": [{"before": a, "now": b} for a, b in self.changed], "differ": self.anything}
+        return {
+            **asdict(self),
+            "changed": [{"before": a, "now": b} for a, b in self.changed],
+            "differ": self.has_differences,
+        }

@@ -14,7 +14,7 @@ from helios.errors import InputError, RunError, near_miss
 from helios.model.flow import Flow, flows
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.past import current_past
+from helios.sources.common.spark.past import past_until_now
 from helios.sources.common.spark.protocol import current_rows
 from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.route import VALUE
@@ -208,7 +208,7 @@ class Payloads:
         def read_as_of(flow: Flow) -> AsOfSide:
             index = next(reads)
             current = apply(current_rows(self._sources, index), flow.steps, Scope(self._reader(reads)))
-            return as_of_side(current, flow, current_past(self._sources, index) if past else None)
+            return as_of_side(current, flow, past_until_now(self._sources, index) if past else None)
 
         return read_as_of
 

@@ -108,7 +108,7 @@ class Replay:
             why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
         elif plan.write.sink.mirrors:
             why = "its rows are Debezium's records of many tables"
-        elif mode.traits.erases:
+        elif mode.traits.replaces_foreign_rows:
             why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif any(read.source.carries_order for read in plan.reads):
             why = "its rows are changes, and a quarantined change has lost its order: it could replace a newer row"
@@ -341,7 +341,9 @@ class Replay:
             if has_rejected:
                 pending.append(returning)
 
-        options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=SNAPSHOT_ISOLATION)
+        options = CommitOptions(
+            verify=lease.verify, retry=self.plan.write.sink.retry_policy, properties=SNAPSHOT_ISOLATION
+        )
         if ledger.commit(self.spark, write, state.batch, options) is None:
             # Someone has deleted the rows by hand, so only the record is written.
             ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
@@ -375,7 +377,7 @@ class Replay:
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
+        sink = TABLES[plan.write.sink.target_kind](context, plan.write.table, table, plan.write.sink.branch_name)
         sink = self._with_upsert_state(sink, checkpoint)
         record_applied_batches(sink.ledger, (ledger.pipeline,))  # someone may have published a failed audit by hand
         return sink

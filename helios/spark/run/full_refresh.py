@@ -40,7 +40,7 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
             not recorded, was recorded for another table, or has expired.
     """
     followed = [read for read in plan.reads if read.source.streaming]
-    latest = next((read for read in followed if read.source.beginning == "latest"), None)
+    latest = next((read for read in followed if read.source.declared_start == "latest"), None)
     if latest is None:
         return None
     starts: Starts = (old.start if old is not None else None) or _start_in_checkpoint(checkpoint)

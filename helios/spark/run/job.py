@@ -136,7 +136,7 @@ class Job:
 
         A full refresh needs them: if "latest" were resolved again, it would skip rows.
         """
-        if any(self._read(index).source.beginning == "latest" for index in self.followed):
+        if any(self._read(index).source.declared_start == "latest" for index in self.followed):
             self.sink.store_starts(starts)
 
     def batch(self, number: int) -> Batch:

@@ -38,7 +38,7 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     """
     plan = context.plan
     traits = plan.write.mode.traits
-    if (traits.erases and not plan.streaming) or not traits.stores:
+    if (traits.replaces_foreign_rows and not plan.streaming) or not traits.stores_columns:
         return  # the pipeline replaces or deletes rows, or runs the user's own MERGE
     branch = plan.write.sink.branch_name
     others = _others(table, plan)
@@ -108,7 +108,7 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
     """
     plan = job.plan
     traits = plan.write.mode.traits
-    if not plan.write.sink.target.one_table or not (traits.erases and traits.stores):
+    if not plan.write.sink.target_kind.one_table or not (traits.replaces_foreign_rows and traits.stores_columns):
         return
     table = load_table(job.spark, plan.write.table)
     others = _others(table, plan) if table is not None else {}

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.errors import CheckFailed, InputError
-from helios.model.columns import GONE, LOG
+from helios.model.columns import IS_DELETE, LOG_ORDER
 from helios.model.flow import flows
 from helios.model.modes import Groups
 from helios.plan.checks.carried_order import renamed
@@ -71,7 +71,7 @@ class PipelineQuery:
         assert isinstance(source, CarriesOrder)
         # Each table of a mirror has its own keys.
         keys = () if plan.write.sink.mirrors else mode.keys or renamed(source.keys(), plan.stream.steps)
-        ordered = replace(mode, keys=keys, order_by=LOG, delete_when=GONE, stores_order=False)
+        ordered = replace(mode, keys=keys, order_by=LOG_ORDER, delete_when=IS_DELETE, stores_order=False)
         return replace(plan, write=replace(plan.write, sink=replace(plan.write.iceberg, mode=ordered)))
 
     # before anything is written

@@ -39,7 +39,7 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
         start, end = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
         if not isinstance(source, IcebergReader) or start is None or end is None:
             continue
-        if start.begins or start.snapshot is None or end.snapshot in (None, start.snapshot):
+        if start.is_beginning or start.snapshot is None or end.snapshot in (None, start.snapshot):
             continue
         for name in _replaced_names(source.last_loaded, start.snapshot, end.snapshot):
             if job.stateful or job.plan.view is not None:

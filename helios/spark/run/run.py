@@ -82,7 +82,7 @@ class PipelineRun:
         self._stop = threading.Event()
         self._batch_lock = threading.Lock()
         self._replica_choice = ReplicaChoice(plan, spark)
-        self._outage = Outage(plan.write.sink.retrying.outage)
+        self._outage = Outage(plan.write.sink.retry_policy.outage)
         self._served = False  # whether the services have answered since the start
         self._postponed = False  # whether the commit of a batch is postponed until a service answers
         self._last_waiting = ""
@@ -149,7 +149,7 @@ class PipelineRun:
         }
 
     def _repr_html_(self) -> str:
-        return html.facts(self.plan.pipeline, self.status())
+        return html.name_value_table(self.plan.pipeline, self.status())
 
     def metrics(self) -> Metrics:
         """The run's figures, live: see `helios.metrics.metrics.Metrics`."""

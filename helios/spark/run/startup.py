@@ -104,7 +104,8 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.other_sink = OTHERS.get(plan.write.sink.target)  # a sink of many tables, or an output; None for one table
+        # A sink of many tables, or an output; None for one table.
+        self.other_sink = OTHERS.get(plan.write.sink.target_kind)
         self.branch = plan.write.sink.branch_name
         self._followed_reads = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._followed_reads)
@@ -150,7 +151,7 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-        elif self.other_sink is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores):
+        elif self.other_sink is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores_columns):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         self._check_other_pipelines(table)
         lease = Lease(self.checkpoint)
@@ -204,7 +205,7 @@ class StartupValidator:
         If the checkpoint is not at its final location yet (`moved` is False), the order is not checked.
         """
         write = self.plan.write
-        if write.mode.traits.stores:
+        if write.mode.traits.stores_columns:
             columns, table_columns = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
             not_stored = left_out(write.iceberg, columns, table_columns, has_written=written)
@@ -313,7 +314,7 @@ class StartupValidator:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
             ledger.refuse_behind(last)
-        sink_class = TABLES[plan.write.sink.target]
+        sink_class = TABLES[plan.write.sink.target_kind]
         return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), last_planned=last)
 
     def _verified_record(self, table: JavaTable, existing: Identity | None) -> Record | None:
@@ -352,7 +353,7 @@ class StartupValidator:
                 claim = replace(claim, position=None, appended=None, rolled_back=False)
                 claim = replace(claim, steps=steps, start=start, keys=folder)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
-                empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
+                empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retry_policy)
             for each in quarantines(context, record):
                 each.empty(identity.id)
             self.checkpoint.clear()

@@ -21,7 +21,7 @@ def keys_folder_of(context: SinkContext, checkpoint: str, record: Record | None)
         record: The pipeline's record in the target; None if it has no record.
     """
     write = context.plan.write
-    if not write.sink.target.one_table or write.mode.upsert is None:
+    if not write.sink.target_kind.one_table or write.mode.upsert is None:
         return None
     continues = record is not None and record.checkpoint == checkpoint
     if record is not None and continues and (record.keys is not None or upsert_state(context, record).has_keys):

@@ -86,6 +86,6 @@ class SchemaAligner:
             CheckFailed: The rows do not fit; the table is unchanged.
         """
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
-            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema), self._sink.retrying)
+            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema), self._sink.retry_policy)
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)

@@ -35,7 +35,7 @@ EXPIRED_PARENT = -1
 
 def keeps_inputs(plan: Plan) -> bool:
     """True for a batch pipeline whose mode would duplicate rows if the same inputs were read again."""
-    return not plan.streaming and not plan.write.mode.traits.reruns
+    return not plan.streaming and not plan.write.mode.traits.rewrites_same_inputs
 
 
 def ledger_of(context: SinkContext, table: JavaTable, branch: str | None, name: TableName) -> Ledger:

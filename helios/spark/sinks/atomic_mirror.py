@@ -152,7 +152,7 @@ class AtomicMirrorSink(MirrorSink):
         def write(pending: Transaction) -> None:
             pending.overwrite(rows, "true", {})
 
-        options = CommitOptions(retry=self._declared.retrying, verify=self.context.verify)
+        options = CommitOptions(retry=self._declared.retry_policy, verify=self.context.verify)
         return Change(self._control, batch, write), options
 
     def _snapshots(self) -> dict[str, int]:

@@ -137,15 +137,15 @@ class SinkContext:
         plan, sink = self.plan, self.plan.write.iceberg
         traits, merge = sink.mode.traits, sink.mode.merge
         return CommitOptions(
-            stamps=dict(sink.stamps),
+            stamps=dict(sink.summary_entries),
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
-            retry=sink.retrying,
+            retry=sink.retry_policy,
             # A batch pipeline or a replay takes the number of its batch from the record, and stores the keys of that
             # batch under this number. So even a run that changes no file must increase the number in the record.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
-            exclusive=traits.erases or (merge is not None and inserts_only(merge)),
-            retries_conflicts=not traits.erases,
+            exclusive=traits.replaces_foreign_rows or (merge is not None and inserts_only(merge)),
+            retries_conflicts=not traits.replaces_foreign_rows,
             verify=self.verify,
             observer=self.observer,
         )

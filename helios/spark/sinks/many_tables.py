@@ -143,7 +143,7 @@ class ManyTables(Sink):
     def _reruns(self) -> bool:
         """True for a batch pipeline whose mode allows it to write the same inputs again in each run."""
         plan = self.context.plan
-        return not plan.streaming and plan.write.mode.traits.reruns
+        return not plan.streaming and plan.write.mode.traits.rewrites_same_inputs
 
     def _commit_in(self, sink: TableSink, batch: Batch) -> Commit | None:
         """The batch's commit in one table; None if the table lacks the batch."""

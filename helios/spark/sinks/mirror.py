@@ -108,7 +108,7 @@ class MirrorSink(ManyTables):
         bad_records = RejectedInput()
         with ExitStack() as stack:
             changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, bad_records)
-            stack.callback(changes.forget)
+            stack.callback(changes.unpersist)
             rows_by_table = self._rows(changes)
             rejected: list[DataFrame] = []
             if self._quarantine is not None:
@@ -116,13 +116,13 @@ class MirrorSink(ManyTables):
                 rows_by_table = {name: built.df for name, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
             parts = [self._staged_table(stack, batch, *opened) for opened in self._open(rows_by_table)]
-            rejected += bad_records.rejected
+            rejected += bad_records.rejected_rows
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
             if rows_by_table:
                 steps = self.context.plan.fingerprint
                 self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(rows_by_table))
-            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
+            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.drop_counts), parts=parts)
             self._policy.batch_committed()
 
     def _mode(self, value: str) -> Mode:
@@ -200,7 +200,7 @@ class MirrorSink(ManyTables):
 
     def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
         """Reports that all changes of a table are bad records; raises `InputError` if the pipeline stops at them."""
-        if not changes.bad_ones_fail:
+        if not changes.fails_on_bad_records:
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables continue: {why}")
             return
         raise InputError(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from helios.errors import Origin, RunError
-from helios.model.columns import LOG, POSITION
+from helios.model.columns import LOG_ORDER, POSITION
 from helios.model.modes import (
     VALID_FROM,
     VALID_TO,
@@ -284,7 +284,7 @@ def _spark_merge(batch: ModeBatch[Upsert]) -> Iterator[Write]:
     mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
-    if mode.order_by == LOG:
+    if mode.order_by == LOG_ORDER:
         rows = log_order.in_log_order(rows, keys)
     if mode.order_by:
         rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
@@ -311,7 +311,7 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set
     if mode.order_by and (mode.delete_when or stored is None or batch.upsert_state.began_with_keys):
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
         known = batch.upsert_state.load(rows.sparkSession, batch.number, keys)
-        rows = merge.drop_late(rows, known, keys, changes=mode.order_by == LOG)
+        rows = merge.drop_late(rows, known, keys, changes=mode.order_by == LOG_ORDER)
         remembered = rows if stored is None else rows.where(DELETED)
         batch.upsert_state.save(remembered, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"

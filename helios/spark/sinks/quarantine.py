@@ -158,7 +158,7 @@ class QuarantineSink(Sink):
     def commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
         options = CommitOptions(
-            verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=SNAPSHOT_ISOLATION
+            verify=self._context.verify, retry=self._plan.write.sink.retry_policy, properties=SNAPSHOT_ISOLATION
         )
         return self._open().commit(staged.rows.session, staged.write, staged.batch, options)
 

@@ -74,7 +74,7 @@ class RoutedSink(ManyTables):
             if len(routable) > 1:  # a single table validates its rows itself
                 self._validate(routed.where(F.col(ROUTE).isin(routable)))
             self._refuse_other_steps(routable, batch)
-            if mode.traits.clears:  # the tables of values that no longer occur are cleared, too
+            if mode.traits.empties_routed_tables:  # the tables of values that no longer occur are cleared, too
                 routable = sorted({*routable, *self._claimed()})
             parts = [self._table_part(*opened, batch) for opened in self._open(routed, routable)]
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):

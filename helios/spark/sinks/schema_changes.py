@@ -71,7 +71,8 @@ class SchemaChange:
 class _Schema:
     """A schema, with types as `type_text` writes them, and the log positions of its first and last change.
 
-    `snapshot` is the log position of a Debezium snapshot with this schema, if any. For `filled`, see `Version`.
+    `snapshot` is the log position of a Debezium snapshot with this schema, if any. For `filled`, see
+    `Version.filled_columns`.
     """
 
     columns: Mapping[str, str]
@@ -126,13 +127,13 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
     return [
         _Schema(
             {name: type_text(kind) for name, kind in version.fields},
-            version.first,
-            version.last,
-            version.filled,
-            version.taken,
+            version.first_position,
+            version.last_position,
+            version.filled_columns,
+            version.snapshot_position,
         )
         for version in versions
-        if version.first is not None and version.last is not None
+        if version.first_position is not None and version.last_position is not None
     ]
 
 
@@ -285,12 +286,14 @@ def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: C
         mirror: All tables of the mirror, with the new ones, by their names.
     """
     new = mirror[name]
-    if new.newest is None or changes.tables[SourceTable(*new.source)].snapshot:
+    if new.newest is None or changes.tables[SourceTable(*new.source)].has_snapshot_rows:
         return []
     changed_since = {
         table
         for table, seen in changes.tables.items()
-        if any(version.last is not None and version.last > new.newest.start for version in seen.versions)
+        if any(
+            version.last_position is not None and version.last_position > new.newest.start for version in seen.versions
+        )
     }
     return [
         other

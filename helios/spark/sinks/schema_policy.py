@@ -100,7 +100,7 @@ class SchemaPolicy:
         if change.unsent and self._awaits and change.newest is not None:
             waits = max(change.newest.start, waits or change.newest.start)
         # A snapshot at an earlier position does not end the wait: it was read late, or the server was restored.
-        arrived = waits is not None and seen.ended is not None and seen.ended >= waits
+        arrived = waits is not None and seen.snapshot_end is not None and seen.snapshot_end >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
             self._note_or_refuse_change(name, table, change)
@@ -133,8 +133,10 @@ class SchemaPolicy:
         if len(alike) == 1:  # if the new table inserts a key that the other table has, it is not the other table
             alike = [former for former in alike if not self._shares_key(former, name, mirrored, changes)]
         # The first batch of a mirror may lack a table's first changes, unless the batch has a snapshot.
-        has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
-        lacks_rows = has_all_changes and seen.begins in ("u", "d") and not seen.snapshot
+        has_all_changes = bool(self._mirrored.load()) or any(
+            other.has_snapshot_rows for other in changes.tables.values()
+        )
+        lacks_rows = has_all_changes and seen.first_operation in ("u", "d") and not seen.has_snapshot_rows
         if not (lacks_rows or alike):
             return new
         why = f"{table} begins with changes of rows that Debezium never sent" if lacks_rows else f"{table} is new"

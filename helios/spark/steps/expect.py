@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.model.columns import GONE
+from helios.model.columns import IS_DELETE
 from helios.spark.jvm.errors import FAILED
 from helios.spark.steps.row_check import check_rows
 from helios.spark.steps.steps import Scope, payload, rejected
@@ -22,8 +22,8 @@ Met: TypeAlias = "dict[str, Column]"
 def apply_step(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
     met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
     all_met = reduce(lambda a, b: a & b, met.values())
-    if GONE in df.columns:  # the rows are changes, and a delete has only the key
-        all_met = all_met | F.col(GONE)
+    if IS_DELETE in df.columns:  # the rows are changes, and a delete has only the key
+        all_met = all_met | F.col(IS_DELETE)
     return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
 
 

@@ -10,13 +10,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.model.columns import GONE, LOG, POSITION
+from helios.model.columns import IS_DELETE, LOG_ORDER, POSITION
 from helios.model.flow import Flow
 from helios.model.step import Step
 from helios.sources.common.spark.past import Past
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 
-HIDDEN = (POSITION, LOG, GONE)
+HIDDEN = (POSITION, LOG_ORDER, IS_DELETE)
 """The columns that Helios adds to rows, and that steps pass on unchanged."""
 
 
@@ -61,7 +61,7 @@ def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
     """
     for step in steps:
         try:
-            df = import_module(f"helios.spark.steps.{step.file}").apply_step(df, step, scope)
+            df = import_module(f"helios.spark.steps.{step.module_name}").apply_step(df, step, scope)
         except AnalysisException as error:
             raise refusal(step.text(), error, step.origin) from error
     return df

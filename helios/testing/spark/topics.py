@@ -38,14 +38,16 @@ class LakeTopics:
             if name in self._logs
         }
 
-    def missing(self, names: Iterable[str]) -> NotFound:
+    def missing_topics_error(self, names: Iterable[str]) -> NotFound:
         first = next(iter(names))
         return NotFound(f"topic {first!r} is not in the test's lake. {near_miss(first, self._logs)}")
 
-    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
+    def offsets_at(
+        self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int
+    ) -> dict[str, tuple[int, ...]]:
         return {name: logs[name].earliest for name in names}  # a test's topics are read from their beginning
 
-    def oldest(self, ranges: Sequence[Range]) -> int | None:
+    def oldest_timestamp(self, ranges: Sequence[Range]) -> int | None:
         return None
 
     def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:

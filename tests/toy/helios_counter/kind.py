@@ -45,7 +45,7 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
 
 def doctor_checks(source: CounterSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """What `helios doctor` looks at: nothing needs a JVM."""
-    return [DoctorCheck("counter", lambda: f"{newest(source.path):,} numbers", where=source.path)], []
+    return [DoctorCheck("counter", lambda: f"{newest(source.path):,} numbers", address=source.path)], []
 
 
 def _absent(source: CounterSource) -> HeliosError | None:

@@ -274,7 +274,7 @@ def test_builders_return_new_values() -> None:
 def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
     assert sink.mode == mode
     assert sink.mode.text() == text
-    assert sink.mode.traits.reruns == (not isinstance(mode, Append))
+    assert sink.mode.traits.rewrites_same_inputs == (not isinstance(mode, Append))
     assert SINK.mode == Append()
 
 
@@ -305,8 +305,8 @@ def test_every_mode_is_known() -> None:
         (SINK.audit({"a": "count(*) > 0"}).publish(), {"audits": (("a", "count(*) > 0"),), "publishes": True}),
         (SINK.route(by="lower(c)"), {"routing": "lower(c)"}),
         (SINK.quarantine("x.a.q"), {"quarantine_table": Identifier(("x", "a", "q"))}),
-        (SINK.retry(5, backoff=1, outage="1m"), {"retrying": Retry(retries=5, backoff=1.0, outage=60.0)}),
-        (SINK.retry(outage=0), {"retrying": Retry(outage=0.0)}),
+        (SINK.retry(5, backoff=1, outage="1m"), {"retry_policy": Retry(retries=5, backoff=1.0, outage=60.0)}),
+        (SINK.retry(outage=0), {"retry_policy": Retry(outage=0.0)}),
         (
             SINK.maintain(compact="1GB", expire="7d", orphans="3d", readers=["/cp"]),
             {"maintenance": Maintenance(compact=1 << 30, expire=604800.0, orphans=259200.0, readers=("/cp",))},

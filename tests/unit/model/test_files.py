@@ -161,8 +161,8 @@ def test_avro_brings_its_jar() -> None:
 
 
 def test_setting_aside_needs_a_quarantine() -> None:
-    assert CSV.quarantining == ()
-    assert CSV.on_bad_row("quarantine").on_bad_file("quarantine").quarantining == (
+    assert CSV.quarantining_calls == ()
+    assert CSV.on_bad_row("quarantine").on_bad_file("quarantine").quarantining_calls == (
         'on_bad_row("quarantine")',
         'on_bad_file("quarantine")',
     )

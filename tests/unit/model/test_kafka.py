@@ -85,19 +85,19 @@ def test_what_is_refused_where_it_is_written(declare: Callable[[], Any], message
     ],
 )
 def test_beginnings(start: Any, beginning: str) -> None:
-    assert ORDERS.start(start).beginning == beginning
+    assert ORDERS.start(start).declared_start == beginning
     assert f".start({beginning})" in ORDERS.start(start).label()
     assert hash(ORDERS.start(start)) == hash(ORDERS.start(start))
 
 
 def test_the_default_is_all_bytes_of_committed_records() -> None:
     source = Kafka.source("orders")
-    assert (source.beginning, source.isolation_level, source.declared_schema) == (
+    assert (source.declared_start, source.isolation_level, source.declared_schema) == (
         "earliest",
         "read_committed",
         "`value` binary",
     )
-    assert source.start(datetime(2026, 1, 1, tzinfo=UTC)).first == datetime(2026, 1, 1, tzinfo=UTC)
+    assert source.start(datetime(2026, 1, 1, tzinfo=UTC)).starts_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_what_numbers_for_timestamps_count_is_a_part_of_the_declaration() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from helios import Catalog, Files, Iceberg, join, select, union, where, with_columns
 from helios.plan import Plan
-from helios.plan.changed import Change, Changed, as_text, differences
+from helios.plan.changed import Change, PlanDifference, as_text, differences
 from helios.table.plans import KeptPlan, lasting
 from helios.version import VERSION
 from tests.unit.plan.conftest import SCHEMA
@@ -239,7 +239,7 @@ def test_the_declared_columns_of_a_folder_are_compared(tmp_path: Path, changes: 
 
 
 def test_a_callable_is_said_to_be_left_out(planned: Any) -> None:
-    text = as_text(Changed(kept(planned(FOLLOWED >> SINK)), (), ("call(clean)",)))
+    text = as_text(PlanDifference(kept(planned(FOLLOWED >> SINK)), (), ("call(clean)",)))
     assert text.splitlines() == [
         "  changed   nothing since the plan of 2026-01-05 00:00:00 UTC, with which it last ran",
         "                      not compared: the code of call(clean)",

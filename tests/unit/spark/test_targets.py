@@ -40,5 +40,5 @@ def test_each_mode_is_written() -> None:
     ],
 )
 def test_a_sink_tells_its_kind(sink: Sink, kind: TargetKind, many: bool) -> None:
-    assert (sink.target, sink.many_tables, sink.mirrors) == (kind, many, "MIRROR" in kind.name)
-    assert (sink.iceberg is sink, sink.target.keeps_record) == (kind is not TargetKind.OUTPUT,) * 2
+    assert (sink.target_kind, sink.many_tables, sink.mirrors) == (kind, many, "MIRROR" in kind.name)
+    assert (sink.iceberg is sink, sink.target_kind.keeps_record) == (kind is not TargetKind.OUTPUT,) * 2

@@ -220,7 +220,7 @@ def test_the_last_error_comes_with_its_line_and_fix(facts: LiveRun, runs: list[R
 def test_the_stop_needs_the_token_and_a_run(server: Server, facts: LiveRun) -> None:
     asked = threading.Event()
     assert ask(server, "/api/stop", "POST", **bearer(SECRET))[0].status == 409  # Spark has not started
-    facts.opened({"nodes": [], "edges": []}, Lake(list, _no_view, least=60, share=0.5), asked.set)
+    facts.opened({"nodes": [], "edges": []}, Lake(list, _no_view, min_seconds=60, max_share=0.5), asked.set)
     assert ask(server, "/api/stop", "POST")[0].status == 401
     assert ask(server, "/api/stop", "POST", **bearer("wrong"))[0].status == 401
     assert ask(server, "/api/stop", **bearer(SECRET))[0].status == 405

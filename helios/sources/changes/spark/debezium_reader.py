@@ -67,7 +67,7 @@ class DebeziumReader(TopicChangesReader):
 
     def _note_unread_slot(self) -> None:
         """Notes a problem of the replication slot: if nobody reads the slot, the database seems to have no changes."""
-        slot = self._changes_source.replication
+        slot = self._changes_source.replication_slot
         if slot is None:
             return
         try:

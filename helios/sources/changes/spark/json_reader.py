@@ -8,7 +8,7 @@ from pyspark.sql.types import IntegralType, StructType
 from typing_extensions import override
 
 from helios.errors import NotFound, near_miss
-from helios.model.columns import GONE, LOG
+from helios.model.columns import IS_DELETE, LOG_ORDER
 from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.json import ChangeLogSource
 from helios.sources.changes.spark.rows import visible
@@ -65,7 +65,9 @@ class ChangeLogReader(TopicChangesReader):
         records = spark.createDataFrame([], super().schema())
         order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
         rows = records.select("*", position, *order)
-        return rows.select(*map(quoted, empty.columns), _order(rows, source).alias(LOG), F.lit(False).alias(GONE))
+        return rows.select(
+            *map(quoted, empty.columns), _order(rows, source).alias(LOG_ORDER), F.lit(False).alias(IS_DELETE)
+        )
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
@@ -90,8 +92,8 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
     columns = [F.col(quoted(name)) for name in names if name.lower() != source.op_column.lower()]
     return df.where(~ignored).select(
         *columns,
-        _order(df, source).alias(LOG),
-        _means("delete", source).alias(GONE),
+        _order(df, source).alias(LOG_ORDER),
+        _means("delete", source).alias(IS_DELETE),
         RECORD,
         F.coalesce(BAD_REASON, _bad_reason(source)).alias(BAD_REASON),
     )

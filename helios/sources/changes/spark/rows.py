@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import InputError
-from helios.model.columns import GONE, LOG
+from helios.model.columns import IS_DELETE, LOG_ORDER
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import ConnectType
 from helios.sources.changes.spark.versions import TableVersions, Version, versions_of
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
+from helios.sources.common.spark.json_values import REST, bad_row_reason, json_line, object_text
 from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import by_name, cast, castable, united
 from helios.sources.kafka.spark.rows import BAD_REASON, CORRUPT, FEATURES, PARSING, RECORD, has_field, verdict
@@ -80,11 +80,11 @@ def events(records: DataFrame) -> DataFrame:
         F.when(F.is_valid_utf8(key), key).alias(KEY_TEXT),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
-    parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
-    parsed_key = F.from_json(an_object(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
+    parsed = F.from_json(object_text(json_event), ddl(spark, ENVELOPE), PARSING)
+    parsed_key = F.from_json(object_text(json_key), ddl(spark, KEY_ENVELOPE), PARSING)
     reason = F.coalesce(
         F.col(WHY_NO_CHANGE),
-        F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
+        F.when(object_text(json_event).isNull(), F.lit("the value is not one JSON object")),
     )
     has_payload = F.col(EVENT)["payload"].isNotNull()  # with a schema part, the envelope is in the field `payload`
     payload = F.when(has_payload, F.col(EVENT)["payload"]).otherwise(
@@ -176,12 +176,12 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 def with_null_order(df: DataFrame) -> DataFrame:
     """Adds the hidden columns of order (null) and deletes (false) to rows, for a batch without changes."""
-    return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
+    return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG_ORDER), F.lit(False).alias(IS_DELETE))
 
 
 def visible(df: DataFrame) -> DataFrame:
     """The rows for a preview: without hidden columns, and without deletes, whose rows have only a key."""
-    return df.where(~F.col(GONE)).drop(LOG, GONE)
+    return df.where(~F.col(IS_DELETE)).drop(LOG_ORDER, IS_DELETE)
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
@@ -287,7 +287,7 @@ def rows(
         _parsed(df.where(schema.isin(*version.schema_parts)), version.fields, source, wanted)
         for version in table.versions
     ]
-    if table.others:
+    if table.has_other_records:
         texts = [text for version in table.versions for text in version.schema_parts]
         others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parsed.append(_parsed_without_version(others, source, wanted, no_schema))
@@ -319,7 +319,7 @@ def _parsed(
     stored = StructType([StructField(name, kind.stored) for name, kind in used_fields.values()])
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
     parsing = StructType([*stored.fields, *_text_fields(REST, CORRUPT)])
-    df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
+    df = df.withColumn(VALUES, F.from_json(object_text(F.col(ROW)), ddl(spark, parsing), PARSING))
     converted = [connect_types.converted(F.col(VALUES)[name], kind).alias(name) for name, kind in used_fields.values()]
     df = df.withColumn(CONVERTED, F.struct(*converted) if converted else F.lit(None))
     selected, reasons = [], []
@@ -332,7 +332,7 @@ def _parsed(
             selected.append(F.lit(None).cast(field.dataType).alias(field.name))
     why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
-        F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
+        F.when(row.startswith("!"), F.concat(F.lit("the row: "), bad_row_reason(row)))
         .when(why != "", why)
         .when(values.isNull() | values[CORRUPT].isNotNull(), F.lit("the row does not fit its schema"))
     )
@@ -365,8 +365,8 @@ def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame
     gone = F.coalesce(F.col(EVENT)["op"] == "d", F.lit(False))
     return df.select(
         *columns,
-        _change_order().alias(LOG),
-        gone.alias(GONE),
+        _change_order().alias(LOG_ORDER),
+        gone.alias(IS_DELETE),
         F.col(RECORD),
         F.coalesce(F.col(WHY_NO_CHANGE), why).alias(BAD_REASON),
     )

@@ -80,7 +80,7 @@ class ChangesByTable:
         self.tables = {table: versions_of(rows) for table, rows in grouped.items()}
 
     @property
-    def bad_ones_fail(self) -> bool:
+    def fails_on_bad_records(self) -> bool:
         """True if a bad record stops the run."""
         return self._source.kafka.bad_row == "fail"
 
@@ -121,7 +121,7 @@ class ChangesByTable:
         # counts the record as dropped.
         self._rows(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
 
-    def forget(self) -> None:
+    def unpersist(self) -> None:
         """Frees the memory of the records."""
         self._changes.unpersist()
 

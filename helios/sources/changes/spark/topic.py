@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from helios.model.columns import LOG
+from helios.model.columns import LOG_ORDER
 from helios.sources.changes.topic import TopicChanges
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark.reader import KafkaReader
@@ -26,4 +26,4 @@ class TopicChangesReader(KafkaReader):
     @property
     def _ordered(self) -> bool:
         """True if an upsert needs the hidden columns of order and deletes; a preview leaves them out."""
-        return self.context.plan.write.mode.order_by == LOG
+        return self.context.plan.write.mode.order_by == LOG_ORDER

@@ -20,19 +20,19 @@ class Version:
     Attributes:
         fields: The columns and their types.
         schema_parts: The schema parts of records with this version, as texts.
-        first: The position in the log of the first change with this version; None if no change has a position.
-        last: The position of the last change with this version.
-        filled: The columns with a default, or NOT NULL. If such a column is new, older rows have a value of it, too.
-        taken: The position at which a snapshot was taken with this version; None if there is none. Incremental
-            snapshots do not count.
+        first_position: The position in the log of the first change with this version; None if no change has a position.
+        last_position: The position of the last change with this version.
+        filled_columns: The columns with a default, or NOT NULL. If such a column is new, older rows have a value of it.
+        snapshot_position: The position at which a snapshot was taken with this version; None if there is none.
+            Incremental snapshots do not count.
     """
 
     fields: tuple[tuple[str, ConnectType], ...]
     schema_parts: tuple[str, ...]
-    first: LogPosition | None = None
-    last: LogPosition | None = None
-    filled: frozenset[str] = frozenset()
-    taken: LogPosition | None = None
+    first_position: LogPosition | None = None
+    last_position: LogPosition | None = None
+    filled_columns: frozenset[str] = frozenset()
+    snapshot_position: LogPosition | None = None
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class TableVersions:
     Attributes:
         versions: The versions, the oldest first.
         keys: The key columns; empty if no record has a key.
-        others: Whether some records have none of the versions.
-        snapshot: Whether some records are rows of a snapshot.
-        begins: The operation of the first record of the topic; None if that record is not in the batch.
-        ended: The position of a snapshot whose last row is in the batch; None if there is no such row.
+        has_other_records: Whether some records have none of the versions.
+        has_snapshot_rows: Whether some records are rows of a snapshot.
+        first_operation: The operation of the first record of the topic; None if that record is not in the batch.
+        snapshot_end: The position of a snapshot whose last row is in the batch; None if there is no such row.
     """
 
     versions: tuple[Version, ...] = ()
     keys: tuple[str, ...] = ()
-    others: bool = True
-    snapshot: bool = False
-    begins: str | None = None
-    ended: LogPosition | None = None
+    has_other_records: bool = True
+    has_snapshot_rows: bool = False
+    first_operation: str | None = None
+    snapshot_end: LogPosition | None = None
 
 
 def versions_of(rows: Iterable[Row]) -> TableVersions:

@@ -114,12 +114,12 @@ def json_line(
     return java_function(spark, "helios_json_line", JSON_LINE, [text], settings)
 
 
-def reason(result: Column) -> Column:
+def bad_row_reason(result: Column) -> Column:
     """The reason why a row is bad, from the result of `json_line`; null for a good row."""
     return F.when(result.startswith("!"), F.substring(result, 2, 1 << 20))
 
 
-def an_object(result: Column) -> Column:
+def object_text(result: Column) -> Column:
     """The text of a good row that is one object, from the result of `json_line`; null for any other row."""
     return F.when(result.startswith("{"), result)
 

@@ -37,7 +37,7 @@ def past_of(spark: SparkSession, source: Source, pin: int | None) -> Past | None
     return Past(lambda: history.commits(pin), rows)
 
 
-def current_past(context: SourceContext, index: int) -> Past | None:
+def past_until_now(context: SourceContext, index: int) -> Past | None:
     """The earlier states of a source of the plan, up to now; None if the source keeps no history."""
     source = open_source(context, index)
     return past_of(context.spark, source, source.pin()) if isinstance(source, KeepsHistory) else None

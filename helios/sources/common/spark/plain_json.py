@@ -19,13 +19,13 @@ PLAIN_JSON = Path(__file__).with_name("PlainJson.java")
 PLAIN_BYTES = Path(__file__).with_name("PlainBytes.java")
 
 
-def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: bool) -> Column:
+def parse_plain_json(spark: SparkSession, value: Column, columns: StructType, *, skips_unknown: bool) -> Column:
     """The bytes of a JSON object as a struct of columns; null if the object is not plain, see PlainJson.java.
 
     Args:
-        ignores: Whether fields without a column are left out; otherwise an object with such a field is not plain.
+        skips_unknown: Whether fields without a column are left out; otherwise an object with such a field is not plain.
     """
-    parser = instance(spark, PLAIN_JSON, columns.json(), ignores, base=PLAIN_BYTES)
+    parser = instance(spark, PLAIN_JSON, columns.json(), skips_unknown, base=PLAIN_BYTES)
     return invoked(spark, parser, value, columns)
 
 

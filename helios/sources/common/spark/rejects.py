@@ -53,10 +53,10 @@ def without_bad_rows(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -
     drop_count = Observation() if verdict.action == "drop" else None
     df = _fully_parsed(df, bad, hidden, drop_count)
     if drop_count is not None:
-        rejected.counted.append(drop_count)
+        rejected.drop_counts.append(drop_count)
     else:
         payload, step = F.to_json(verdict.payload).alias("payload"), F.lit(verdict.step).alias("step")
-        rejected.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
+        rejected.rejected_rows.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
     return df.where(~bad).drop(*hidden)
 
 

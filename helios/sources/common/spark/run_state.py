@@ -15,19 +15,19 @@ class RejectedInput:
     """The rows and files that the sources of a run have rejected for the current batch.
 
     Attributes:
-        rejected: DataFrames of rows for the quarantine, with the columns `payload`, `reason` and `step`.
-        counted: Observations that count the dropped rows. A count is known only when the rows of the batch are written.
+        rejected_rows: DataFrames of rows for the quarantine, with the columns `payload`, `reason` and `step`.
+        drop_counts: Observations that count the dropped rows. A count is known only when the batch's rows are written.
         unreadable: The files that the last read left out because they cannot be read, each with the reason.
     """
 
-    rejected: list[DataFrame] = field(default_factory=list)
-    counted: list[Observation] = field(default_factory=list)
+    rejected_rows: list[DataFrame] = field(default_factory=list)
+    drop_counts: list[Observation] = field(default_factory=list)
     unreadable: dict[File, str] = field(default_factory=dict)
 
     def take(self) -> tuple[list[DataFrame], list[Observation]]:
         """Returns and removes the rejected rows and the counts of dropped rows since the last call."""
-        taken = self.rejected, self.counted
-        self.rejected, self.counted = [], []
+        taken = self.rejected_rows, self.drop_counts
+        self.rejected_rows, self.drop_counts = [], []
         return taken
 
 

@@ -11,8 +11,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.sources.common.file import File
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.json_values import FEATURES, REST, json_line, reason, schema_of_json
-from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.json_values import FEATURES, REST, bad_row_reason, json_line, schema_of_json
+from helios.sources.common.spark.plain_json import parse_plain_json
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.text_lines import LINE_RESULT, PLAIN, RECORDS, UNPARSED, line_options, lines, records
@@ -51,7 +51,7 @@ def read_json(
     added = [rest_field, RAW, rejects.TEXT] if rest_field else [RAW, rejects.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in added]]))
     line_result = F.col(LINE_RESULT)
-    why = F.coalesce(F.col(rejects.WHY), reason(line_result)).alias(rejects.WHY)
+    why = F.coalesce(F.col(rejects.WHY), bad_row_reason(line_result)).alias(rejects.WHY)
     values = F.when(~line_result.startswith("!"), _objects(line_result))
     # Each object of an array keeps only its own text: copies of the whole line would take quadratic memory.
     line = F.when(~line_result.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
@@ -117,7 +117,7 @@ def _json_lines(
 
         def plain_line(_file: Column, _begin: Column, value: Column) -> Column:
             assert typed is not None
-            return plain(spark, value, typed, ignores=bool(columns) and not rest_field)
+            return parse_plain_json(spark, value, typed, skips_unknown=bool(columns) and not rest_field)
 
         read_plain = plain_line if typed is not None else None
         rows = lines(spark, source, files, classify=lambda _file, _begin, line: classify(line), read_plain=read_plain)

@@ -301,12 +301,12 @@ class FilesReader(SpanSource):
             return None
         at = FolderPosition.of(span.end) if span is not None else None
         rejected_input = self.context.rejected_input
-        rejected_before = len(rejected_input.rejected)
+        rejected_before = len(rejected_input.rejected_rows)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
         if at is not None and rejected_input.unreadable:
             gone, _, _ = self._gone_and_changed(list(rejected_input.unreadable))
             if gone:  # a file disappeared after the check, so it is missing and not unreadable
-                del rejected_input.rejected[rejected_before:]
+                del rejected_input.rejected_rows[rejected_before:]
                 return self.read(spark, span, positioned=positioned)
             self._our_log.note_unreadable(at, rejected_input.unreadable)
             self._unreadable |= stats_of(rejected_input.unreadable)

@@ -288,4 +288,4 @@ def _reject_bad_files(context: SourceContext, source: FilesSource, bad: Sequence
     columns = "file string, size bigint, modified bigint, reason string, step string"
     rows = context.spark.createDataFrame(values, columns)
     payload = F.to_json(F.struct("file", "size", "modified")).alias("payload")
-    context.rejected_input.rejected.append(rows.select(payload, "reason", "step"))
+    context.rejected_input.rejected_rows.append(rows.select(payload, "reason", "step"))

@@ -354,7 +354,7 @@ class IcebergReader(SpanSource):
         tasks, metrics = reader.tasks(table, state if snapshot is not None else SnapshotRange())
 
         def count(planned: bool) -> None:
-            record(replace(metrics, total=0, whole=()) if planned else metrics)
+            record(replace(metrics, total=0, total_partitions=()) if planned else metrics)
 
         return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 

@@ -110,7 +110,9 @@ def read_state(
     if not tasks.size():
         return read_state(spark, read, None).select(*map(quoted, names))
     scan_metrics.record(
-        scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
+        scan_metrics.ScanMetrics(
+            matched=int(tasks.size()), matched_partitions=(lambda: partitions.count(table, tasks),)
+        )
     )
     df = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
@@ -127,7 +129,9 @@ def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
     files = offsets.state_delta(table, read, snapshot).files
     scan = table.newScan().useSnapshot(snapshot)
     scan_metrics.record(
-        scan_metrics.ScanMetrics(total=files, whole=(lambda: partitions.count(table, plan_tasks(spark, scan)),))
+        scan_metrics.ScanMetrics(
+            total=files, total_partitions=(lambda: partitions.count(table, plan_tasks(spark, scan)),)
+        )
     )
 
 

@@ -135,9 +135,9 @@ class SnapshotReader:
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         metrics = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
         if counts_partitions(sum(delta.files for delta, _, _ in slices)):
-            # `parts` counts the partitions of the matching files, and `whole` counts the partitions of all files.
-            metrics.parts = (lambda: partitions.count(table, chosen),)
-            metrics.whole = (lambda: partitions.count(table, self._all_tasks(table, slices)),)
+            # The first counts the partitions of the matching files, and the second counts the partitions of all files.
+            metrics.matched_partitions = (lambda: partitions.count(table, chosen),)
+            metrics.total_partitions = (lambda: partitions.count(table, self._all_tasks(table, slices)),)
         return chosen, metrics
 
     def _all_tasks(

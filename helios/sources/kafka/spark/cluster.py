@@ -38,7 +38,7 @@ _ADMINS: dict[tuple[object, ...], JavaAdmin] = {}
 """One admin client for each cluster and JVM, since each client has its own thread and connections."""
 
 
-def properties(source: KafkaConnection) -> dict[str, str]:
+def revealed_properties(source: KafkaConnection) -> dict[str, str]:
     """The properties of Kafka's clients, with secrets in plain text.
 
     Raises:
@@ -55,7 +55,9 @@ def properties(source: KafkaConnection) -> dict[str, str]:
         name, password = _quoted(login.username), _quoted(login.password.reveal())
         settings["sasl.mechanism"] = login.mechanism
         settings["sasl.jaas.config"] = f"{LOGIN_MODULES[login.mechanism]} required username={name} password={password};"
-    return settings | {name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client}
+    return settings | {
+        name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client_settings
+    }
 
 
 def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
@@ -101,7 +103,7 @@ class Cluster:
     def __init__(self, source: KafkaSource, label: str | None = None) -> None:
         self._source = source
         self._label = label or source.label()
-        self._properties = properties(source)
+        self._properties = revealed_properties(source)
 
     # topics
 
@@ -145,7 +147,7 @@ class Cluster:
 
         return self._request(ask)
 
-    def missing(self, names: Iterable[str]) -> NotFound:
+    def missing_topics_error(self, names: Iterable[str]) -> NotFound:
         """The error for topics that do not exist. The error suggests a name similar to the first name."""
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
@@ -178,7 +180,9 @@ class Cluster:
 
         return self._request(ask) if wanted else {}
 
-    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
+    def offsets_at(
+        self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int
+    ) -> dict[str, tuple[int, ...]]:
         """For each topic, the offset in each partition of the first record at a time or later.
 
         A partition without such a record has the offset of its end.
@@ -196,7 +200,7 @@ class Cluster:
 
     # ages
 
-    def oldest(self, ranges: Sequence[Range]) -> int | None:
+    def oldest_timestamp(self, ranges: Sequence[Range]) -> int | None:
         """The smallest timestamp of the first records of ranges, in milliseconds; None if no record could be read."""
         jvm = classes()
         pending = {(part.topic, part.partition): _partition(part.topic, part.partition) for part in ranges}

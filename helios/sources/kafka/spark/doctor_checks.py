@@ -22,13 +22,13 @@ def kafka(source: KafkaSource) -> tuple[list[DoctorCheck], list[DoctorCheck]]:
     """The checks of a source that need no JVM, and those that need one."""
     fix = "check .servers(...), and that the brokers run."
     without_jvm = [
-        DoctorCheck(f"broker {broker}", partial(_reach_broker, broker), broker, fix, needed=True)
+        DoctorCheck(f"broker {broker}", partial(_reach_broker, broker), broker, fix, required_by_jvm_checks=True)
         for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
         registry = source.values.registry
         without_jvm.append(DoctorCheck("schema registry", partial(_registry_text, source, registry), registry.url))
-    with_timeouts = source.properties({**CHECK_TIMEOUTS, **dict(source.client)})
+    with_timeouts = source.properties({**CHECK_TIMEOUTS, **dict(source.client_settings)})
     if source.pattern is not None:
         return without_jvm, [DoctorCheck(f"topics /{source.pattern}/", partial(_matching_topics, with_timeouts))]
     return without_jvm, [
@@ -56,7 +56,7 @@ def _topic_text(source: KafkaSource, topic: str) -> str:
     cluster = Cluster(source)
     log = cluster.logs([topic]).get(topic)
     if log is None:
-        raise cluster.missing([topic])
+        raise cluster.missing_topics_error([topic])
     bounds = list(zip(log.earliest, log.latest, strict=True))
     shown = ", ".join(f"{first} to {end}" for first, end in bounds[:MOST_SHOWN])
     shown += ", ..." if len(bounds) > MOST_SHOWN else ""

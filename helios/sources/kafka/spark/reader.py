@@ -24,7 +24,7 @@ from helios.sources.kafka.checks import column_problems
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import avro as kafka_avro
 from helios.sources.kafka.spark import rows as kafka_rows
-from helios.sources.kafka.spark.cluster import Cluster, properties
+from helios.sources.kafka.spark.cluster import Cluster, revealed_properties
 from helios.sources.kafka.spark.columns import InferredColumns
 from helios.sources.kafka.topics import (
     Log,
@@ -79,7 +79,7 @@ class KafkaReader(SpanSource):
     @property
     @override
     def declared(self) -> str:
-        return self._source.beginning
+        return self._source.declared_start
 
     # positions
 
@@ -98,7 +98,7 @@ class KafkaReader(SpanSource):
         logs = self._cluster.logs(names)
         absent = [name for name in names if name not in logs]
         if absent:
-            raise self._cluster.missing(absent)
+            raise self._cluster.missing_topics_error(absent)
         if not logs:
             raise NotFound(
                 f"{self._source.label()}: no topic matches the pattern yet.",
@@ -110,9 +110,9 @@ class KafkaReader(SpanSource):
 
     def _starts(self, logs: Mapping[str, Log]) -> Mapping[str, tuple[int, ...]]:
         """For each topic, the offsets of the declared start."""
-        start = self._source.first
+        start = self._source.starts_at
         if isinstance(start, datetime):
-            return self._cluster.at(logs, logs, round(start.timestamp() * 1000))
+            return self._cluster.offsets_at(logs, logs, round(start.timestamp() * 1000))
         if isinstance(start, str):
             return {name: log.earliest if start == "earliest" else log.latest for name, log in logs.items()}
         only_topic = next(iter(logs))  # offsets without a name are those of the only topic
@@ -122,7 +122,7 @@ class KafkaReader(SpanSource):
             several = "the offsets name no topic, and the source has several"
             problem = f"{unknown[0]!r} is not a topic of the source" if unknown else several
             raise InputError(
-                f"start({self._source.beginning}): {problem}.",
+                f"start({self._source.declared_start}): {problem}.",
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
             )
@@ -138,15 +138,16 @@ class KafkaReader(SpanSource):
             missing = f"the offset of partition {wrong[0]} of {name} is missing"
             problem = missing if wrong[0] in partitions else f"{name} has no partition {wrong[0]}"
             raise InputError(
-                f"start({self._source.beginning}): {problem}: the topic has {counted(len(partitions), 'partition')}.",
+                f"start({self._source.declared_start}): {problem}: the topic has "
+                f"{counted(len(partitions), 'partition')}.",
                 where=self._source.origin,
                 fix="give one offset for each partition of the topic.",
             )
         bad = next((n for n in sorted(partitions) if not log.earliest[n] <= offsets[n] <= log.latest[n]), None)
         if bad is not None:
             raise InputError(
-                f"start({self._source.beginning}): partition {bad} of {name} has the offsets {log.earliest[bad]} to "
-                f"{log.latest[bad]}, and {offsets[bad]} is none of them.",
+                f"start({self._source.declared_start}): partition {bad} of {name} has the offsets "
+                f"{log.earliest[bad]} to {log.latest[bad]}, and {offsets[bad]} is none of them.",
                 where=self._source.origin,
                 fix="give one of these offsets.",
             )
@@ -219,7 +220,7 @@ class KafkaReader(SpanSource):
         return lag
 
     def _lag(self, unread: list[Range]) -> Lag:
-        oldest = self._cluster.oldest(unread) if unread else None
+        oldest = self._cluster.oldest_timestamp(unread) if unread else None
         seconds = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
         return Lag(0, seconds, records=sum(map(len, unread)))
 
@@ -327,7 +328,7 @@ class KafkaReader(SpanSource):
         ids = ",".join(topic.id for topic in at.topics.values())
         group = hashlib.sha256(f"{self.context.plan.pipeline} {self.index} {ids}".encode()).hexdigest()[:16]
         return {
-            **{f"kafka.{name}": value for name, value in (FETCH_SETTINGS | properties(self._source)).items()},
+            **{f"kafka.{name}": value for name, value in (FETCH_SETTINGS | revealed_properties(self._source)).items()},
             "kafka.isolation.level": self._source.isolation_level,
             "kafka.allow.auto.create.topics": "false",
             # Executors find the consumers of the last batch by the consumer group. The group never commits offsets.

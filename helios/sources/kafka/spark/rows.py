@@ -17,13 +17,13 @@ from helios.sources.common.spark import rejects
 from helios.sources.common.spark.json_values import (
     READ_AS_TEXT_IN_JSON,
     REST,
-    an_object,
     as_texts,
+    bad_row_reason,
     json_line,
-    reason,
+    object_text,
     schema_of_json,
 )
-from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.plain_json import parse_plain_json
 from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import cast
 from helios.sources.kafka.declare import KafkaSource
@@ -159,7 +159,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         F.when(F.col("value").isNull(), no_value)
         .when(~has_header, F.lit("the value does not begin with the byte 0 and the id of a schema"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text"))
-        .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
+        .when(json.startswith("!its "), F.concat(F.lit("the value: "), bad_row_reason(json)))
         .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
         .when(reasons != "", reasons)
@@ -198,7 +198,7 @@ def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
     columns = value_columns(source)
     content, _ = _content(source)
     rest = REST if source.values.extra == "fail" else ""
-    df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
+    df = df.withColumn(PLAIN, parse_plain_json(df.sparkSession, _json_bytes(source), columns, skips_unknown=not rest))
     text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
     spark, unit = df.sparkSession, source.values.timestamps
     line = json_line(spark, text, columns.json(), READ_AS_TEXT_IN_JSON, FEATURES, rescued=rest, timestamps=unit)
@@ -206,7 +206,7 @@ def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
     stored = as_texts(columns, READ_AS_TEXT_IN_JSON)
     assert isinstance(stored, StructType)
     schema = StructType([*stored.fields, StructField(REST, StringType()), StructField(CORRUPT, StringType())])
-    return df.withColumn(PARSED, F.from_json(an_object(F.col(JSON)), ddl(df.sparkSession, schema), PARSING))
+    return df.withColumn(PARSED, F.from_json(object_text(F.col(JSON)), ddl(df.sparkSession, schema), PARSING))
 
 
 def _text() -> Column:

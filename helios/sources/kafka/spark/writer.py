@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from helios.errors import InputError, RunError
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.sink import KafkaSink
-from helios.sources.kafka.spark.cluster import Cluster, properties
+from helios.sources.kafka.spark.cluster import Cluster, revealed_properties
 from helios.sources.kafka.transport import stand_in
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 
@@ -45,7 +45,7 @@ class KafkaWriter:
         cluster = stand_in(source) or Cluster(source, self.sink.label())
         try:
             if not cluster.logs([self.sink.topic]):
-                raise cluster.missing([self.sink.topic])
+                raise cluster.missing_topics_error([self.sink.topic])
         except RunError as error:
             if begun:
                 raise
@@ -64,7 +64,7 @@ class KafkaWriter:
         if test_topics is not None:
             test_topics.produce(self.sink.topic, records)
             return
-        options = {f"kafka.{name}": value for name, value in properties(self.sink).items()}
+        options = {f"kafka.{name}": value for name, value in revealed_properties(self.sink).items()}
         options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": self.sink.topic}
         try:
             records.write.format("kafka").options(**options).save()
@@ -87,7 +87,7 @@ def _as_source(sink: KafkaSink) -> KafkaSource:
         brokers=sink.brokers,
         login=sink.login,
         encryption=sink.encryption,
-        client=sink.client,
+        client_settings=sink.client_settings,
         origin=sink.origin,
     )
 
@@ -98,24 +98,26 @@ def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
         value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), JSON_OPTIONS)
     else:
         required: DataType = StringType() if sink.format == "string" else BinaryType()
-        value_type = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
+        value_type = _type(sink, df, sink.value_expression, f"value({sink.format!r}, {sink.value_expression!r})")
         if value_type != required:
             raise InputError(
-                f"{sink.label()}: {sink.valued_by} is {value_type.simpleString()}, not {required.simpleString()}.",
+                f"{sink.label()}: {sink.value_expression} is {value_type.simpleString()}, "
+                f"not {required.simpleString()}.",
                 where=sink.origin,
                 fix=f'write value("{sink.format}", "CAST(... AS {required.simpleString()})").',
             )
-        value = F.expr(sink.valued_by)
+        value = F.expr(sink.value_expression)
     columns: list[Column] = [value.alias("value")]
-    if sink.keyed_by is not None:
-        key_type = _type(sink, df, sink.keyed_by, f"key({sink.keyed_by!r})")
+    if sink.key_expression is not None:
+        key_type = _type(sink, df, sink.key_expression, f"key({sink.key_expression!r})")
         if isinstance(key_type, NESTED):
             raise InputError(
-                f"{sink.label()}: key({sink.keyed_by!r}) is {key_type.simpleString()}, and a key is bytes or text.",
+                f"{sink.label()}: key({sink.key_expression!r}) is {key_type.simpleString()}, "
+                "and a key is bytes or text.",
                 where=sink.origin,
-                fix=f'write key("to_json({sink.keyed_by})").',
+                fix=f'write key("to_json({sink.key_expression})").',
             )
-        key = F.expr(sink.keyed_by)
+        key = F.expr(sink.key_expression)
         columns.append((key if isinstance(key_type, BinaryType) else key.cast("string")).alias("key"))
     return df.select(*columns)
 

@@ -37,7 +37,7 @@ class FinishedSegments(Settling):
     """Finds the finished segments: all of them, since a segment gets its visible name only when it is complete."""
 
     @override
-    def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
+    def _is_finished(self, path: str, stat: tuple[int, int], now: float) -> bool:
         return True
 
 

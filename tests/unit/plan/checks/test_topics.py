@@ -24,7 +24,7 @@ def test_secrets_are_in_no_text(planned: Callable[[Any], Plan]) -> None:
     plan = planned(source >> SINK)
     assert "pa$$word" not in f"{source!r} {plan} {plan.to_json()} {plan!r} {source.encryption} {source.login}"
     assert "brokers broker:9092, over TLS, as me (SCRAM-SHA-512)" in str(plan)
-    assert dict(source.client)["client.rack"] == "r1"
+    assert dict(source.client_settings)["client.rack"] == "r1"
 
 
 def test_the_plan_of_a_topic(planned: Callable[[Any], Plan]) -> None:

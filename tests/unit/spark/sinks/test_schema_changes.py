@@ -112,7 +112,9 @@ def test_a_new_column_with_a_value_in_rows_from_before_is_told() -> None:
     assert not compared([more], change.newest).unsent
     assert not compared([more], None).unsent  # a table that begins with it
     # A default that came after the column has filled no row.
-    assert not compared([replace(more, filled=frozenset()), version(ID, TITLE, NAME, first=10, last=11)], before).filled
+    assert not compared(
+        [replace(more, filled_columns=frozenset()), version(ID, TITLE, NAME, first=10, last=11)], before
+    ).filled
 
 
 def test_what_fills_a_new_column_is_read_from_the_schema() -> None:
@@ -132,7 +134,7 @@ def test_what_fills_a_new_column_is_read_from_the_schema() -> None:
         ended=None,
     )
     [found] = versions_of([Row(**{**row.asDict(), "begin": Row(timestamp=1, partition=0, offset=3, op="c")})]).versions
-    assert (found.filled, found.first) == ({"a", "b"}, (0, 7))
+    assert (found.filled_columns, found.first_position) == ({"a", "b"}, (0, 7))
     assert [name for name, _ in columns_of(text)] == ["a", "b", "c"]
 
 
@@ -219,32 +221,32 @@ def test_a_column_behind_a_new_one_was_made_anew() -> None:
 
 def test_the_log_of_a_server_that_was_restored_goes_on_from_its_snapshot() -> None:
     before = newest(1000, id="int", name="string")
-    snapshot = replace(version(ID, NAME, first=50, last=50), taken=(0, 50))
+    snapshot = replace(version(ID, NAME, first=50, last=50), snapshot_position=(0, 50))
     restored = compared([snapshot], before)
     assert not restored.unsent
     assert restored.newest is not None
     assert (restored.newest.start, restored.newest.snapshots) == ((0, 49), ((0, 50),))
     assert compared([snapshot], restored.newest).newest == restored.newest
     assert compared([version(ID, TITLE, first=60, last=60)], restored.newest).lost == ("name",)
-    other = replace(version(ID, first=50, last=50), taken=(0, 50))
+    other = replace(version(ID, first=50, last=50), snapshot_position=(0, 50))
     assert compared([other], before).lost == ("name",)
 
 
 @pytest.mark.parametrize("last", [100, 1000])
 def test_a_snapshot_that_is_read_again_is_none_of_a_restored_server(last: int) -> None:
     """The same batch once more, and the rest of the snapshot that another partition has behind the log."""
-    snapshot = replace(version(ID, NAME, first=100, last=last), taken=(0, 100))
+    snapshot = replace(version(ID, NAME, first=100, last=last), snapshot_position=(0, 100))
     grown = version(ID, NAME, TITLE, first=200, last=max(200, last))
     change = compared([snapshot, grown], None)
     again = compared([snapshot, grown], change.newest)
     assert not again.unsent
     assert again.newest == change.newest
-    assert not compared([replace(snapshot, last=(0, 100))], change.newest).unsent
+    assert not compared([replace(snapshot, last_position=(0, 100))], change.newest).unsent
 
 
 def test_a_restored_snapshot_among_the_last_changes_from_before_is_the_newest() -> None:
     before = newest(400, id="int", name="string")
-    snapshot = replace(version(ID, first=500, last=500), taken=(0, 500))
+    snapshot = replace(version(ID, first=500, last=500), snapshot_position=(0, 500))
     change = compared([version(ID, NAME, first=900, last=1000), snapshot], replace(before, start=(0, 800)))
     assert change.lost == ("name",)
     assert change.newest is not None
