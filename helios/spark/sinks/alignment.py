@@ -50,7 +50,7 @@ class SchemaAligner:
         evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if any(isinstance(change, Add) for change in evolution.changes):
             # The sources are loaded again, because their columns may have been renamed since the pipeline was compiled.
-            policy = replace(policy, sources=self._renamed_in_sources())
+            policy = replace(policy, source_renames=self._renamed_in_sources())
             evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if evolution.problems:
             raise CheckFailed(list(evolution.problems))
