@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.table.commits import Commit
-from helios.table.ledger import stamps_of
+from helios.table.ledger import summary_of
 from helios.table.positions import Position
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
         elif commit.batch is None or commit.position is None:  # a full refresh has emptied the table
             batches, others, refilled = [], [], True
         else:
-            checkpoint = stamps_of(metadata, commit.snapshot).get("helios.checkpoint", "")
+            checkpoint = summary_of(metadata, commit.snapshot).get("helios.checkpoint", "")
             last = batches[-1] if batches else None
             if last is not None and (last.checkpoint, last.batch) == (checkpoint, commit.batch):
                 batches[-1] = _with_second_snapshot(last, commit)

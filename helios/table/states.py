@@ -126,7 +126,7 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 # keys
 
 
-def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
+def row_key_columns(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
     """Returns the columns that identify a row in two states, by their names in the later state.
 
     The result is empty if no columns are named or declared, or if a declared column cannot be compared.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from helios.errors import HeliosError
 from helios.table.commits import Commit, commits
-from helios.table.lease import FILE, alive
-from helios.table.lease import parse as parse_lease
+from helios.table.lease import FILE, is_alive
+from helios.table.lease import parse_holder
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.readers import checkpoints_of
 from helios.table.refs import BACKFILL, REPLAY
@@ -265,12 +265,12 @@ def _is_running(pipeline: str, view: View) -> bool | None:
     declared = view.checkpoints.get(pipeline)
     try:
         folders = checkpoints_of(pipeline, view.places, [declared]) if declared else []
-        holders = [parse_lease(folder.text(FILE)) for folder in folders]
+        holders = [parse_holder(folder.text(FILE)) for folder in folders]
     except HeliosError:
         return None
     if not folders:
         return None
-    return any(holder is not None and alive(holder) for holder in holders)
+    return any(holder is not None and is_alive(holder) for holder in holders)
 
 
 def _id(snapshot: str | None) -> int:

@@ -132,7 +132,7 @@ def _only(expiry: E, ids: list[int]) -> E:
     return expiry
 
 
-def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
+def remove_orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
     """Deletes the files in a table's folder that no snapshot of any branch references.
 
     Args:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
-from helios.native.work import InputFile, Text
+from helios.native.work import InputFile, LinesFormat
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.files import JavaFileReporter, JavaFileScanTask
@@ -49,7 +49,7 @@ class Inputs:
     ids: Mapping[str, int] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, tuple[str, str] | None], ...] = ()
-    texts: tuple[Text, ...] = ()
+    texts: tuple[LinesFormat, ...] = ()
 
 
 class SourceFiles(Protocol):
@@ -196,7 +196,7 @@ class FolderFiles:
 
     columns: StructType
     groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
-    texts: tuple[Text, ...] = ()
+    texts: tuple[LinesFormat, ...] = ()
 
     @property
     def size(self) -> int:

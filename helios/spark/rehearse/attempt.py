@@ -28,7 +28,7 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.observer import Silent
+from helios.spark.observer import SilentObserver
 from helios.spark.rehearse import lake
 from helios.spark.rehearse.again import PastSources, UnreadableInput, copy_columns
 from helios.spark.run.batches import run_batch
@@ -40,7 +40,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.stored_records import known_records
-from helios.spark.sinks.table import TableSink, has_written, shape
+from helios.spark.sinks.table import TableSink, apply_layout, has_written
 from helios.table.ledger import Record
 from helios.table.rehearsal import CommittedBatch, Rerun
 
@@ -56,7 +56,7 @@ class UnreadableCommit(Exception):
         self.index, self.why = index, why
 
 
-class RehearsalRun(Silent):
+class RehearsalRun(SilentObserver):
     """Observes the run of a rehearsal: counts rejected rows, and collects notes for the user."""
 
     once = True
@@ -196,7 +196,7 @@ class Attempt:
             )
         )  # fmt: skip
         columns = self._columns(plan, table, df, name)
-        shape(spark, plan, table)  # the partitioning, sort order and branch that the sink declares
+        apply_layout(spark, plan, table)  # the partitioning, sort order and branch that the sink declares
         self._restore_upsert_state(real, context)
         lease = Lease(query.checkpoint)
         lease.acquire()

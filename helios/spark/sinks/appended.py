@@ -22,8 +22,8 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, without_steps
-from helios.table.inputs import Input, Node, Range, SnapshotLookup, State
+from helios.table.appended import Appended, Entry, Finding, Verdict, entry_of, first_changed_state, without_steps
+from helios.table.inputs import Input, RangeInput, RetainedSnapshot, SnapshotLookup, StateInput
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_input
 
@@ -112,7 +112,7 @@ class AppendLedger(Ledger):
 
     def _note_earlier_state(self, batch: Batch) -> None:
         """Reports, before the write, that rows of an earlier state of a source are appended again."""
-        earlier = earlier_state(self._compared.position, batch.position) if self._compared is not None else None
+        earlier = first_changed_state(self._compared.position, batch.position) if self._compared is not None else None
         if earlier is None:
             return
         _, entry = earlier
@@ -311,7 +311,7 @@ def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
     loaded: list[JavaTable | None] = []
 
     @cache
-    def look(snapshot_id: int) -> Node | None:
+    def look(snapshot_id: int) -> RetainedSnapshot | None:
         if not loaded:
             loaded.append(tables.load_table(context.spark, read.table) if read.table is not None else None)
         [table] = loaded
@@ -320,9 +320,9 @@ def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
             return None
         parent, sequence = snapshot.parentId(), int(snapshot.sequenceNumber()) or None
         if parent is not None:
-            return Node(int(parent), sequence)
+            return RetainedSnapshot(int(parent), sequence)
         # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
-        return Node(None if sequence == 1 else EXPIRED_PARENT, sequence)
+        return RetainedSnapshot(None if sequence == 1 else EXPIRED_PARENT, sequence)
 
     return look
 
@@ -334,14 +334,14 @@ def _json(text: str | None) -> Mapping[str, Any] | None:
 
 def _shown(appended: Input) -> str:
     """An input as messages name it."""
-    if isinstance(appended, Range):
+    if isinstance(appended, RangeInput):
         start = f"after snapshot {appended.after.snapshot} " if appended.after is not None else ""
         return f"the rows {start}up to snapshot {appended.to.snapshot}"
-    return f"the state at snapshot {_end(appended)}" if isinstance(appended, State) else "other inputs"
+    return f"the state at snapshot {_end(appended)}" if isinstance(appended, StateInput) else "other inputs"
 
 
 def _end(appended: Input) -> int | None:
     """The last snapshot of an input; None for an input without one."""
-    if isinstance(appended, Range):
+    if isinstance(appended, RangeInput):
         return appended.to.snapshot
-    return appended.at.snapshot if isinstance(appended, State) and appended.at is not None else None
+    return appended.at.snapshot if isinstance(appended, StateInput) and appended.at is not None else None

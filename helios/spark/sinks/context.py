@@ -20,11 +20,11 @@ from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.checkpoint.upsert_state import UpsertState, locate_state
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.observer import Observer, Silent
+from helios.spark.observer import Observer, SilentObserver
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.spark.sinks.rollbacks import RollbackGuard, replay_of
-from helios.table.appended import Combines
+from helios.table.appended import WhyNotRowByRow
 from helios.table.refs import LEDGER
 
 
@@ -49,9 +49,9 @@ class SinkContext:
     checkpoint: Checkpoint
     checkpoint_id: str = ""
     lease: Lease | None = None
-    observer: Observer = field(default_factory=Silent)
+    observer: Observer = field(default_factory=SilentObserver)
     again: Repeat | None = None
-    combines: Combines = lambda: "they were not checked"
+    combines: WhyNotRowByRow = lambda: "they were not checked"
     replays: bool = False
     former_quarantines: Sequence[TableName] = ()
     keys_folder: str | None = None

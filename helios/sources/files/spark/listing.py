@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from helios.catalog.diagnosis import diagnose
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.errors import InputError, RunError
 from helios.sources.common.file import File
 from helios.sources.files.declare import FilesSource
@@ -73,7 +73,7 @@ def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed |
         raise
     except (Py4JJavaError, PySparkException) as error:
         cause = None if is_outage(error) else diagnose(error)
-        if cause is None or kind_of(path) in (None, "local"):
+        if cause is None or storage_type_of(path) in (None, "local"):
             raise
         raise RunError(f"{source.label()}: {cause.cause}.", where=source.origin, fix=f"{cause.fix}.") from error
 
