@@ -107,7 +107,7 @@ class DefaultEngine:
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))
 
-    def frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
+    def rows_of_frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
         from helios.plan.frames import rows_of
 
         return rows_of(frame, declared)

@@ -76,7 +76,7 @@ def diff(
     new = states.state_at(new_table, parse_point(after) if after is not None else None)
     if before is not None or other is not None:
         old = states.state_at(table, parse_point(before) if before is not None else None)
-    elif new.branch:  # a branch is compared with the table's current state
+    elif new.is_branch_head:  # a branch is compared with the table's current state
         old = states.state_at(table, None)
     else:
         old = states.state_before(new)

@@ -85,7 +85,7 @@ class Page:
             graph_values,
             lake,
             stop_on_request,
-            declared=declared_maintenance(plans),
+            maintenance=declared_maintenance(plans),
             refused=[_refused_facts(result) for result in refused],
         )
         say(f"page at {self._server.url}")

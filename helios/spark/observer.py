@@ -45,7 +45,7 @@ class Observer(Protocol):
     def noted(self, message: str) -> None:
         """A message is to be shown to the user once."""
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         """A run has read its sources to their end; the texts name the data that is left for a later run."""
 
 
@@ -82,5 +82,5 @@ class SilentObserver:
     def noted(self, message: str) -> None:
         return None
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         return None

@@ -99,12 +99,14 @@ class Appended:
     entries: tuple[Entry, ...] = ()
     complete: bool = True
 
-    def judge(self, batch: Entry, lookups: Sequence[SnapshotLookup], combines: WhyNotRowByRow = _no_reason) -> Finding:
+    def judge(
+        self, batch: Entry, lookups: Sequence[SnapshotLookup], why_not_row_by_row: WhyNotRowByRow = _no_reason
+    ) -> Finding:
         """Compares a batch with the appended inputs.
 
         Args:
             lookups: For each source, the function that looks up its snapshots.
-            combines: Returns why the batch's steps do not go row by row. Called only if the verdict needs it.
+            why_not_row_by_row: Returns why the batch's steps do not go row by row. Called only if the verdict needs it.
         """
         same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
         equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
@@ -112,7 +114,7 @@ class Appended:
             return Finding(Verdict.SAME, equal)
         covering = _covering(batch, same_steps, lookups)
         if covering:
-            why = combines()
+            why = why_not_row_by_row()
             if why is None:
                 return Finding(Verdict.SAME, covering[0])
             source = next(
@@ -132,16 +134,16 @@ class Appended:
                     unknown = Finding(Verdict.UNKNOWN, entry, source)
         return unknown or Finding(Verdict.NEW)
 
-    def add(self, batch: Entry, limit: int = LIMIT, combines: WhyNotRowByRow = _no_reason) -> Appended:
+    def add(self, batch: Entry, limit: int = LIMIT, why_not_row_by_row: WhyNotRowByRow = _no_reason) -> Appended:
         """Returns these inputs with one more batch. To stay below the limit, joins entries, or drops the oldest ones.
 
         Args:
             limit: The maximum length of all entries as JSON.
-            combines: As for `judge`. If it returns a reason, the entry of a joined range has no steps.
+            why_not_row_by_row: As for `judge`. If it returns a reason, the entry of a joined range has no steps.
         """
 
         def goes_row_by_row(steps: str | None) -> bool:
-            return steps is None or (steps == batch.steps and combines() is None)
+            return steps is None or (steps == batch.steps and why_not_row_by_row() is None)
 
         others = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
         entries = [*_joined(others[:-JOINED_LAST], goes_row_by_row, exact=True), *others[-JOINED_LAST:], batch]

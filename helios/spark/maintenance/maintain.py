@@ -151,7 +151,7 @@ def remove_orphans(spark: SparkSession, name: TableName, older_than: float, *, d
 
     def remove(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
-            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_within)}, "
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_name_in_catalog)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
         return tuple(sorted(row[0] for row in rows))

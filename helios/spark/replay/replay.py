@@ -364,7 +364,7 @@ class Replay:
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
             lease=lease,
-            replays=True,
+            is_replay=True,
         )
         if plan.write.sink.routing is not None:
             return ReplayRoutedSink(context, lambda sink: self._with_upsert_state(sink, checkpoint))

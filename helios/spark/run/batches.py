@@ -205,7 +205,7 @@ def _follow(job: Job, df: DataFrame) -> None:
         started.set_result(query)
         job.run.follow(query)
         if job.run.once:
-            job.run.left(remaining_data(job, query))
+            job.run.data_left(remaining_data(job, query))
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error, so the errors themselves were kept.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]

@@ -216,7 +216,7 @@ class Job:
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._has_analyzed_columns(native):
-            native = replace(native, planned=False)
+            native = replace(native, counted_by_spark=False)
             return NativeRows(native, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 

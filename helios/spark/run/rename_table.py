@@ -168,7 +168,7 @@ def _planned_move(spark: SparkSession, tables: tuple[TableName, TableName], name
 
 def _rename_table(spark: SparkSession, old: TableName, new: TableName) -> None:
     try:
-        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_within}")
+        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_name_in_catalog}")
     except (PySparkException, Py4JJavaError) as error:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(

@@ -307,7 +307,7 @@ class PipelineRun:
             self._noted.add(message)
             self._event("noted", message=message)
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         """Stores the texts that name the data that is left for a later run; the last event shows them."""
         self._left = texts
 

@@ -215,7 +215,7 @@ class StartupValidator:
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
         """Rejects --new-checkpoint and --full-refresh for pipelines that cannot be resumed or refilled."""
         if self.other_sink is not None:
-            raise self.other_sink.unresumable(self.context)
+            raise self.other_sink.unresumable_error(self.context)
         if self.full_refresh:
             return
         resumable = self.plan.path is ReadPath.RANGES
@@ -354,7 +354,7 @@ class StartupValidator:
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):
-                each.empty(identity.id)
+                each.delete_own_rows(identity.id)
             self.checkpoint.clear()
             if start is not None:
                 self.checkpoint.write_start(start)

@@ -66,7 +66,7 @@ class AppendLedger(Ledger):
         self._plan, self._name = plan, name
         self._again = context.again
         self._observer = context.observer
-        self._combines = context.combines
+        self._why_not_row_by_row = context.why_not_row_by_row
         self._lookups = [_lookup_of(context, read) for read in plan.reads]
         self._appended = Appended()
         self._compared: Record | None = None  # the record that the last batch was compared with
@@ -139,7 +139,7 @@ class AppendLedger(Ledger):
         record = super().record_of(batch, snapshot, sequence)
         if self._entry is None:
             return record
-        added = self._appended.add(replace(self._entry, by=snapshot), combines=self._combines)
+        added = self._appended.add(replace(self._entry, by=snapshot), why_not_row_by_row=self._why_not_row_by_row)
         return replace(record, appended=added.as_json())
 
     def with_batches(self, record: Record, batches: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
@@ -149,7 +149,7 @@ class AppendLedger(Ledger):
             position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
             entry = entry_of(position, steps, self._lookups, int(snapshot.snapshotId()))
             if entry is not None:
-                known = known.add(entry, combines=self._combines)
+                known = known.add(entry, why_not_row_by_row=self._why_not_row_by_row)
         return replace(record, appended=known.as_json())
 
     # the appended inputs
@@ -185,7 +185,7 @@ class AppendLedger(Ledger):
         last = entry_of(record.position, record.steps, self._lookups, record.snapshot)
         if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
             return known
-        return known.add(last, combines=self._combines)
+        return known.add(last, why_not_row_by_row=self._why_not_row_by_row)
 
     def _parsed(self, fields: Mapping[str, Any]) -> Appended:
         try:
@@ -217,7 +217,7 @@ class AppendLedger(Ledger):
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(entries):
-            known = known.add(entry, combines=self._combines)
+            known = known.add(entry, why_not_row_by_row=self._why_not_row_by_row)
         return known
 
     def without_rolled_back(self, old: Record) -> Record:
@@ -234,9 +234,9 @@ class AppendLedger(Ledger):
             }
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
-                    retained = retained.add(entry, combines=self._combines)
+                    retained = retained.add(entry, why_not_row_by_row=self._why_not_row_by_row)
                 elif not self._is_rolled_back(entry, min(history.values(), default=0)):
-                    retained = retained.add(without_steps(entry), combines=self._combines)
+                    retained = retained.add(without_steps(entry), why_not_row_by_row=self._why_not_row_by_row)
         return replace(old, position=None, appended=retained.as_json())
 
     def _is_rolled_back(self, entry: Entry, oldest_sequence: int) -> bool:

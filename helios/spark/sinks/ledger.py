@@ -75,7 +75,7 @@ class Ledger:
         return util.latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     @property
-    def seen(self) -> JavaSnapshot | None:
+    def head_at_look_up(self) -> JavaSnapshot | None:
         """The newest snapshot when a batch was last looked up; None for an empty branch."""
         return self._head_at_look_up
 

@@ -45,7 +45,7 @@ class ManyTables(Sink):
         return sink
 
     @classmethod
-    def unresumable(cls, context: SinkContext) -> InputError:
+    def unresumable_error(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
             f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: each of its many tables "

@@ -188,7 +188,7 @@ class QuarantineSink(Sink):
 
     # full refresh and new checkpoint
 
-    def empty(self, checkpoint: str) -> None:
+    def delete_own_rows(self, checkpoint: str) -> None:
         """Deletes all rows of the pipeline, for a full refresh under a new checkpoint."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:

@@ -261,7 +261,7 @@ def _leaf_files(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
 def _sink_files(spark: SparkSession, root: JavaPath) -> ScalaText:
     """The files that the log of Spark's file sink names."""
     none = classes().scala.Option.empty()
-    index = spark_version(spark).streams().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)
+    index = spark_version(spark).streaming_package().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)
     files: ScalaText = index.allFiles()
     return files
 

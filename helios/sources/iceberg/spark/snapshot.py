@@ -112,7 +112,7 @@ def read_state(
     scan_metrics.record(
         scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
     )
-    df = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
+    df = read_tasks(spark, table, tasks, vector_rows=vectorized_rows(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return add_position(df, names) if add_position else df.select(*map(quoted, names))
 
