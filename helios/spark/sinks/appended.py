@@ -161,12 +161,12 @@ class AppendLedger(Ledger):
         self._entry = entry_of(batch.position, self.steps, self._lookups)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        finding = self._appended.judge(self._entry, self._lookups, self._combines)
+        finding = self._appended.judge(self._entry, self._lookups, self._why_not_row_by_row)
         self.all_known = self._appended.complete
         if finding.verdict is Verdict.NEW and not self.all_known:
             stamped = self._stamped_inputs()
             self.all_known = stamped.complete
-            return stamped.judge(self._entry, self._lookups, self._combines)
+            return stamped.judge(self._entry, self._lookups, self._why_not_row_by_row)
         return finding
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:

@@ -37,8 +37,8 @@ class SinkContext:
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
         again: The batch that `--again` appends a second time, with its number in each table; None without `--again`.
-        why_not_row_by_row: Returns why the steps make different rows from two input ranges together than from each range
-            alone; None if they work row by row.
+        why_not_row_by_row: Returns why the steps make different rows from two input ranges together than from each
+            range alone; None if they work row by row.
         is_replay: Whether the run replays quarantined rows. A replay has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
         keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
