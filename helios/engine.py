@@ -53,7 +53,7 @@ def module_catalogs() -> dict[str, Catalog]:
     return {value.name: value for value in values if isinstance(value, Catalog)}
 
 
-def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
+def require_runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
     """Returns the plans; raises `CheckFailed` if a problem makes a run impossible."""
     fatal = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
     if fatal:
@@ -64,11 +64,11 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
 def second_driver_problems(plan: Plan) -> list[HeliosError]:
     """One problem if another driver holds the checkpoint, otherwise none. Works without Spark."""
     from helios.catalog.conf import pyiceberg_properties
-    from helios.table.lease import second_driver
+    from helios.table.lease import running_driver_error
 
     if not plan.checkpoint:
         return []
-    other_driver = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
+    other_driver = running_driver_error(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
     return [other_driver] if other_driver is not None else []
 
 
@@ -94,20 +94,20 @@ class DefaultEngine:
         self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool, beside: Sequence[str]
     ) -> PipelineRun:
         context = self._context(pipeline)
-        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        plan = require_runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         for problem in second_driver_problems(plan):
             raise problem
         from helios.spark.run.run import PipelineRun
-        from helios.spark.session.user_code import ship_declared
+        from helios.spark.session.user_code import send_declaring_module
 
         session = self._session(context.config, [plan], spark)
-        ship_declared(pipeline.origin.file, session)
+        send_declaring_module(pipeline.origin.file, session)
         return PipelineRun(plan, session, once=once, again=again, beside=beside).start()
 
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))
 
-    def frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
+    def rows_of_frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
         from helios.plan.frames import rows_of
 
         return rows_of(frame, declared)
@@ -119,7 +119,7 @@ class DefaultEngine:
         # This pipeline never runs: the preview needs only its reads and its conf.
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
-        plan = runnable(plans, problems)[0]
+        plan = require_runnable(plans, problems)[0]
         from helios.sources.common.spark.context import SourceContext
         from helios.sources.common.spark.past import past_until_now
         from helios.sources.common.spark.protocol import current_rows

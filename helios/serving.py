@@ -77,7 +77,7 @@ class ServerThread:
             runner.run(self._server.serve(sockets=[self._socket]))
 
 
-def listening(host: str, port: int, what: str, fix: str, backlog: int | None = None) -> socket.socket:
+def listening_socket(host: str, port: int, what: str, fix: str, backlog: int | None = None) -> socket.socket:
     """A socket that listens on an address.
 
     Args:

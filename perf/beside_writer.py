@@ -23,7 +23,7 @@ from pathlib import Path
 from helios import Catalog, Iceberg, Memory
 from helios.catalog.conf import spark_conf
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
@@ -53,7 +53,7 @@ class Table:
         sink = Iceberg.sink("perf.t", catalog=self.catalog).upsert("id")
         pipeline = (Memory.source([{"id": key, "v": number} for key in keys]) >> sink).named(f"batch{number}")
         context = Context(config=self.config, catalogs={"local": self.catalog})
-        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        plan = require_runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         began = time.monotonic()
         run = PipelineRun(plan, session.clone(self.spark, [plan]), once=True).start()
         run.await_termination()

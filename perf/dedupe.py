@@ -34,7 +34,7 @@ from pyspark.sql import functions as F
 from helios import Catalog, Iceberg, dedupe, watermark
 from helios.catalog.conf import spark_conf
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
@@ -122,7 +122,7 @@ class Race:
         followed = source.incremental(start="earliest", max_files=1)
         pipeline = followed >> steps >> Iceberg.sink(f"perf.{target}", catalog=self.catalog)
         context = Context(config=self.config, catalogs={"local": self.catalog})
-        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        plan = require_runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         cloned = session.clone(self.spark, [plan])
         cloned.streams.addListener(self.batches)
         PipelineRun(plan, cloned, once=True).start().await_termination()

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.iceberg import foreign_files
 from helios.spark.run.run import PipelineRun
@@ -63,7 +63,7 @@ def copied(folder: Path, catalog: Catalog, name: str, target: str) -> tuple[Spar
     config = load(folder)
     source = Iceberg.source(f"perf.{name}", catalog=catalog).incremental(start="earliest")
     pipeline = (source >> Iceberg.sink(f"perf.{target}", catalog=catalog)).named(target)
-    plan = runnable(*compile_pipelines([pipeline], Context(config=config, catalogs={"local": catalog})))[0]
+    plan = require_runnable(*compile_pipelines([pipeline], Context(config=config, catalogs={"local": catalog})))[0]
     spark = session.for_run(config, [plan], None)
     began = time.perf_counter()
     PipelineRun(plan, spark, once=True).start().await_termination()

@@ -42,7 +42,7 @@ from pyspark.sql import functions as F
 from helios import Catalog, Iceberg
 from helios.catalog.conf import spark_conf
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
 from helios.sources.iceberg.offsets import IcebergOffset, range_between
@@ -146,7 +146,7 @@ class Race:
 
     def plan(self, source: Any, target: str) -> Plan:
         pipeline = source.where(self.filter) >> Iceberg.sink(f"perf.{target}", catalog=self.catalog)
-        return runnable(*compile_pipelines([pipeline], self.context, lenient=True))[0]
+        return require_runnable(*compile_pipelines([pipeline], self.context, lenient=True))[0]
 
     def drain(self, plan: Plan) -> None:
         cloned = session.clone(self.spark, [plan])

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from helios import Catalog, Iceberg
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.events import Event
 from helios.spark.run.run import PipelineRun
@@ -50,7 +50,7 @@ def watch(folder: Path, given: Any) -> int:
     sink = Iceberg.sink("perf.target", catalog=catalog).flush(rows=given.rows).maintain(compact=given.target)
     pipeline = Iceberg.source("perf.source", catalog=catalog).incremental() >> sink
     config = load(folder)
-    plan = runnable(*compile_pipelines([pipeline], Context(config=config, catalogs={"local": catalog})))[0]
+    plan = require_runnable(*compile_pipelines([pipeline], Context(config=config, catalogs={"local": catalog})))[0]
     target = plan.write.sink.maintenance.compact if plan.write.sink.maintenance else None
     assert target
     spark = session.for_run(config, [plan], None)

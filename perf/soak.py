@@ -32,7 +32,7 @@ from pyspark import SparkContext
 
 from helios import Catalog, Iceberg
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.events import Event
 from helios.spark.run.run import PipelineRun
@@ -114,7 +114,7 @@ class Soak:
             sink = sink.maintain(expire=self.given.expire, compact=True if self.given.compact else None)
         pipeline = source.incremental(poll=self.given.poll) >> sink
         context = Context(config=load(self.folder), catalogs={self.catalog.name: self.catalog})
-        [plan] = runnable(*compile_pipelines([pipeline], context, lenient=True))
+        [plan] = require_runnable(*compile_pipelines([pipeline], context, lenient=True))
         spark = session.for_run(context.config, [plan], None)
         return PipelineRun(plan, spark, emit=self._seen).start()
 

@@ -10,7 +10,7 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import own_keys
 from helios.catalog.keys import Pairs, Setting, settings_problem
 from helios.catalog.storage import Storage
-from helios.catalog.storages import STORAGES, kind_of
+from helios.catalog.storages import STORAGES, storage_type_of
 from helios.errors import DeclarationError, near_miss
 from helios.model.values import Secret, is_secret
 
@@ -79,7 +79,7 @@ def checked_row(catalog: Catalog) -> CatalogRow:
 def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
     """Refuses a warehouse that is missing, malformed, or not on the catalog's storage."""
     warehouse, storage = catalog.option("warehouse"), catalog.storage
-    storage_type = kind_of(str(warehouse)) if warehouse else None
+    storage_type = storage_type_of(str(warehouse)) if warehouse else None
     if storage_type is not None:
         matching_storage = storage if storage is not None and storage.type == storage_type else None
         problem = STORAGES[storage_type].warehouse_problem(urlsplit(str(warehouse)), matching_storage)

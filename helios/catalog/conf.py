@@ -11,7 +11,7 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.keys import Value
 from helios.catalog.names import file_name
 from helios.catalog.storage import Storage
-from helios.catalog.storages import STORAGES, kind_of
+from helios.catalog.storages import STORAGES, storage_type_of
 from helios.model.values import Secret
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def storage_of(catalog: Catalog) -> Storage | None:
     """The declared storage of a catalog, or the storage of its warehouse's URI with the default credentials."""
     if catalog.storage is not None:
         return catalog.storage
-    storage_type = kind_of(warehouse(catalog) or "")
+    storage_type = storage_type_of(warehouse(catalog) or "")
     if storage_type in (None, "local"):
         return None
     account = urlsplit(warehouse(catalog) or "").hostname or ""
@@ -171,7 +171,7 @@ def hadoop_uri(uri: str) -> str:
         >>> hadoop_uri("s3://bucket/lake"), hadoop_uri("/data/lake")
         ('s3a://bucket/lake', '/data/lake')
     """
-    storage_type, parts = kind_of(uri), urlsplit(uri)
+    storage_type, parts = storage_type_of(uri), urlsplit(uri)
     scheme = STORAGES[storage_type].schemes.get(parts.scheme) if storage_type else None
     return urlunsplit(parts._replace(scheme=scheme)) if scheme and scheme != parts.scheme else uri
 
@@ -183,7 +183,7 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
         >>> checkpoint_components("s3a://bucket/progress"), checkpoint_components("/data/progress")
         (('s3a',), ())
     """
-    storage_type = kind_of(location)
+    storage_type = storage_type_of(location)
     return STORAGES[storage_type].checkpoint_components if storage_type else ()
 
 
@@ -194,7 +194,7 @@ def folder_components(location: str) -> tuple[str, ...]:
         >>> folder_components("s3a://bucket/in"), folder_components("/data/in")
         (('aws', 's3a'), ())
     """
-    storage_type = kind_of(location)
+    storage_type = storage_type_of(location)
     return (*STORAGES[storage_type].components, *STORAGES[storage_type].checkpoint_components) if storage_type else ()
 
 
@@ -220,7 +220,7 @@ def checkpoint_problem(location: str, catalogs: Iterable[Catalog]) -> str | None
 
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
-    storage_type = kind_of(location)
+    storage_type = storage_type_of(location)
     if storage_type is None or not STORAGES[storage_type].checkpoint_components:
         return None
     bucket = urlsplit(location).netloc

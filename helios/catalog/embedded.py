@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.home import STATE_FOLDER
 from helios.catalog.keys import Key, Value
-from helios.catalog.rows import CatalogRow, Moved, Mover
+from helios.catalog.rows import CatalogRow, MetadataMove, Mover
 from helios.catalog.storages import STORAGES, file_uri
 from helios.errors import EnvironmentProblem
 
@@ -119,7 +119,7 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
     Each table is changed by the same conditional update that Iceberg's JDBC catalog uses.
     """
 
-    def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
+    def move(catalog: Catalog, tables: Sequence[MetadataMove], connect: Callable[[Catalog], PyCatalog]) -> bool:
         import sqlite3
 
         with closing(sqlite3.connect(folder(catalog) / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:

@@ -158,7 +158,7 @@ def unencrypted_address(settings: Settings, *names: str) -> Fault | None:
         value = settings.get(name)
         for text in value if isinstance(value, (list, tuple)) else (value,):
             url = urlsplit(text) if isinstance(text, str) else None
-            if url is not None and url.scheme == "http" and not loopback(url.hostname or ""):
+            if url is not None and url.scheme == "http" and not is_loopback(url.hostname or ""):
                 return name, (
                     f"{name} {text!r} is not encrypted, and anyone on the network could read the credentials. "
                     "Use https://, or set allow_http if the network is your own."
@@ -166,11 +166,11 @@ def unencrypted_address(settings: Settings, *names: str) -> Fault | None:
     return None
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """True if a host is this machine.
 
     Examples:
-        >>> loopback("localhost"), loopback("127.0.0.9"), loopback("::1"), loopback("catalog")
+        >>> is_loopback("localhost"), is_loopback("127.0.0.9"), is_loopback("::1"), is_loopback("catalog")
         (True, True, True, False)
     """
     try:

@@ -44,10 +44,10 @@ class TableName:
     @property
     def sql(self) -> str:
         """The name for Spark, with each part in backticks."""
-        return f"`{self.catalog.name}`.{self.sql_within}"
+        return f"`{self.catalog.name}`.{self.sql_name_in_catalog}"
 
     @property
-    def sql_within(self) -> str:
+    def sql_name_in_catalog(self) -> str:
         """The name for Spark, without the catalog."""
         return ".".join(f"`{part.replace('`', '``')}`" for part in (*self.namespace, self.table))
 

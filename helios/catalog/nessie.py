@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
-from helios.catalog.rows import CatalogRow, Moved
+from helios.catalog.rows import CatalogRow, MetadataMove
 from helios.catalog.storages import warehouse_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
     )
 
 
-def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
+def _move(catalog: Catalog, tables: Sequence[MetadataMove], connect: Callable[[Catalog], PyCatalog]) -> bool:
     """Replaces the metadata files of several tables in one commit of Nessie; see `CatalogRow`."""
     from helios.catalog.clients.nessie import NessieCatalog
 

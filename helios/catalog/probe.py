@@ -18,7 +18,7 @@ from helios.catalog.connections import ask, failure
 from helios.catalog.diagnosis import diagnose
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.errors import HeliosError
 from helios.model.values import Secret
 
@@ -94,7 +94,12 @@ def check_storage_access(catalog: Catalog, location: str) -> None:
         RunError: The storage cannot be reached.
     """
     storage = storage_of(catalog)
-    if storage is None or storage.type != kind_of(location) or storage.type == "local" or vends_credentials(catalog):
+    if (
+        storage is None
+        or storage.type != storage_type_of(location)
+        or storage.type == "local"
+        or vends_credentials(catalog)
+    ):
         return
 
     def ask_storage() -> None:
@@ -180,7 +185,7 @@ def _folder_of_tables(catalog: Catalog, connection: Any, declared: str | None) -
             return table.location(), table.io
     candidates = [declared, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     candidates += [connection.load_namespace_properties(namespace).get("location") for namespace in namespaces]
-    folder = next((str(candidate) for candidate in candidates if candidate and kind_of(str(candidate))), None)
+    folder = next((str(candidate) for candidate in candidates if candidate and storage_type_of(str(candidate))), None)
     return (folder, file_io(catalog, folder)) if folder else None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
 from helios.catalog.rows import CatalogRow
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.model.values import Secret
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _has_keys(catalog: Catalog) -> bool:
 def _warehouse(catalog: Catalog) -> str | None:
     """The declared warehouse if it is a URI; None if it is only a name that the server knows."""
     declared = str(catalog.option("warehouse") or "")
-    return declared if kind_of(declared) else None
+    return declared if storage_type_of(declared) else None
 
 
 def _fault(settings: Settings) -> Fault | None:

@@ -28,7 +28,7 @@ def bucket_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     return None if uri.netloc else "names no bucket"
 
 
-class Moved(NamedTuple):
+class MetadataMove(NamedTuple):
     """A change of a table in its catalog: the catalog replaces the location of the table's metadata file.
 
     `before` and `after` are the locations of the old and of the new metadata file. The last four fields are ids in the
@@ -45,7 +45,7 @@ class Moved(NamedTuple):
     order: int
 
 
-Mover: TypeAlias = "Callable[[Catalog, Sequence[Moved], Callable[[Catalog], PyCatalog]], bool]"
+Mover: TypeAlias = "Callable[[Catalog, Sequence[MetadataMove], Callable[[Catalog], PyCatalog]], bool]"
 
 
 class CatalogRow(NamedTuple):

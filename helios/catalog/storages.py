@@ -67,11 +67,11 @@ def warehouse_of(catalog: Catalog) -> str | None:
     return STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
 
 
-def kind_of(uri: str) -> str | None:
+def storage_type_of(uri: str) -> str | None:
     """The type of the storage that a URI names; None if the text is no URI, or names a file system without a type.
 
     Examples:
-        >>> kind_of("s3://bucket/lake"), kind_of("/data/lake"), kind_of("prod")
+        >>> storage_type_of("s3://bucket/lake"), storage_type_of("/data/lake"), storage_type_of("prod")
         ('s3', 'local', None)
     """
     scheme = "file" if uri.startswith("/") else urlsplit(uri).scheme

@@ -76,11 +76,11 @@ def diff(
     new = states.state_at(new_table, parse_point(after) if after is not None else None)
     if before is not None or other is not None:
         old = states.state_at(table, parse_point(before) if before is not None else None)
-    elif new.branch:  # a branch is compared with the table's current state
+    elif new.is_branch_head:  # a branch is compared with the table's current state
         old = states.state_at(table, None)
     else:
         old = states.state_before(new)
-    columns, row_keys = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
+    columns, row_keys = compared_columns.column_changes(old, new), states.row_key_columns(old, new, keys)
     row_diff = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
         row_diff = _compare_rows(config, (old_name, old), (new_name, new), row_keys, rows)
@@ -99,7 +99,7 @@ def _compare_rows(
 
     old_table, before = old
     new_table, after = new
-    fields = compared_columns.read_fields(before, after)
+    fields = compared_columns.fields_to_read(before, after)
     with spark_session(config, old_table, new_table) as spark:
         from helios.spark.diff.rows import Comparison, Side, compare_rows
 
@@ -129,7 +129,7 @@ def _fields(
 
 
 def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff) -> None:
-    from helios.table.compared_columns import not_compared
+    from helios.table.compared_columns import incomparable_columns
 
     if old.same_table(new):
         click.echo(f"{old.table.name}: {old.text} -> {new.text}")
@@ -137,7 +137,7 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
         click.echo(f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
     for change in columns:
         click.echo(f"column {change.text()}")
-    excluded = not_compared(old, new) if not old.same_table(new) else []
+    excluded = incomparable_columns(old, new) if not old.same_table(new) else []
     if excluded:
         click.echo(f"rows are compared without {', '.join(excluded)}: the types differ.")
     by_keys = f", by {', '.join(keys)}" if keys else ""

@@ -32,7 +32,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     Example:
       helios history shop.orders --last 50
     """
-    from helios.table.commits import NOT_WRITTEN, commits, expired_before, never_written
+    from helios.table.commits import NOT_WRITTEN, commits, never_written, oldest_retained_time
     from helios.table.readers import warehouses
 
     config, _, table = open_table(name, profile)
@@ -60,7 +60,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
                     click.echo(f"  {line}")
         if never_written(newest_first, table):
             output.say("note", NOT_WRITTEN, "yellow")
-        oldest = expired_before(table)
+        oldest = oldest_retained_time(table)
         if len(shown_commits) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
 

@@ -39,7 +39,7 @@ class Launch:
         """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
         from helios.environment import java
         from helios.spark.session import session
-        from helios.spark.session.user_code import ship
+        from helios.spark.session.user_code import send_to_executors
 
         notice = java.find_java().notice
         if notice:
@@ -53,7 +53,7 @@ class Launch:
             raise self._error
         assert self._session is not None
         session.declare_catalogs(self._session, plans)
-        ship(self._loaded.script.module, self._session)
+        send_to_executors(self._loaded.script.module, self._session)
         return self._session
 
     def _run(self) -> None:

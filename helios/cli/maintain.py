@@ -335,7 +335,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     with spark_session(config, table_name) as spark:
         from helios.spark.maintenance import maintain
 
-        result = maintain.orphans(spark, table_name, age, dry_run=dry_run)
+        result = maintain.remove_orphans(spark, table_name, age, dry_run=dry_run)
     if as_json:
         output.print_json(asdict(result))
         return

@@ -107,7 +107,7 @@ def single_plan(loaded: Loaded, command: str) -> Plan:
         InputError: Several pipelines were chosen.
         CheckFailed: The pipeline has problems.
     """
-    from helios.engine import runnable
+    from helios.engine import require_runnable
     from helios.errors import InputError
     from helios.plan import compile_pipelines
 
@@ -118,7 +118,7 @@ def single_plan(loaded: Loaded, command: str) -> Plan:
             f"{path} has several pipelines: {', '.join(names)}.",
             fix=f"{command} one of them: helios {command} {path}:{names[0]}.",
         )
-    [plan] = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    [plan] = require_runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     return plan
 
 

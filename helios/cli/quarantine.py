@@ -151,9 +151,9 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
     except EngineNeeded:
         discarded, record = plan_discard(table, batch, pipeline)
         with spark_session(config, table_name) as spark:
-            from helios.spark.replay.discard import commit
+            from helios.spark.replay.discard import commit_discard
 
-            commit(spark, table_name, discarded, record)
+            commit_discard(spark, table_name, discarded, record)
         return discarded
 
 
@@ -217,15 +217,14 @@ def clear(
     Example:
       helios quarantine clear shop.rejected --reason "null key"
     """
-    from helios.table.quarantine import clear as delete
-    from helios.table.quarantine import matching
+    from helios.table.quarantine import delete_groups, matching_groups
 
     _, _, table = open_table(name, profile)
-    rejected = matching(table, pipeline, step, reason)
+    rejected = matching_groups(table, pipeline, step, reason)
     rows = counted(sum(group.rows for group in rejected), "row")
     if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
-    deleted = delete(table, rejected)
+    deleted = delete_groups(table, rejected)
     if as_json:
         output.print_json({"table": table.name, "rows": deleted})
     else:
@@ -258,7 +257,7 @@ def replay(
       helios quarantine replay pipeline.py:orders
     """
     from helios.cli.launch import Launch
-    from helios.engine import runnable
+    from helios.engine import require_runnable
     from helios.plan import compile_pipelines, components_ahead
 
     loaded = options.load(script, profile, values)
@@ -268,7 +267,7 @@ def replay(
         )
     debug = options.settings().debug
     launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
-    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    plans = require_runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
     try:
         results, failures = _replay_each(plans, session, step, echo=not as_json)

@@ -86,8 +86,8 @@ def _watch_script(script: ScriptName, profile: str | None, values: dict[str, str
         token=token,
         title=script.path,
         graph=ui_page.graph_json(ui_page.named_pipelines(plans), loaded.context),
-        declared=ui_page.declared_maintenance(plans),
-        names={plan.pipeline: plan.write.table.text for plan in plans},
+        maintenance=ui_page.declared_maintenance(plans),
+        targets={plan.pipeline: plan.write.table.text for plan in plans},
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helios.spark.run.run import PipelineRun
     from helios.table.snapshots import Table
     from helios.ui.address import Address
-    from helios.ui.facts import Facts, PipelineFacts
+    from helios.ui.facts import FactSource, PipelineFacts
     from helios.ui.live import LiveRun
     from helios.ui.server import Server
 
@@ -85,7 +85,7 @@ class Page:
             graph_values,
             lake,
             stop_on_request,
-            declared=declared_maintenance(plans),
+            maintenance=declared_maintenance(plans),
             refused=[_refused_facts(result) for result in refused],
         )
         say(f"page at {self._server.url}")
@@ -119,7 +119,7 @@ def _parse_address(text: str) -> Address:
     return address(text)
 
 
-def start_server(facts: Facts, address: Address) -> Server:
+def start_server(facts: FactSource, address: Address) -> Server:
     """Starts the server of the live page.
 
     Raises:

@@ -182,9 +182,9 @@ def _rejected_text(row: Rejected) -> str:
 
 def _source_lines(row: Rejected) -> Iterator[str]:
     """Lines with the sources of the batch that rejected a row, and what the batch read from each."""
-    from helios.table.positions import recorded
+    from helios.table.positions import recorded_entries
 
-    for entry in recorded(row.position):
+    for entry in recorded_entries(row.position):
         position = f": {entry.position.text(None)}" if entry.position is not None else ""
         yield f"  of {entry.source}{position}"
 

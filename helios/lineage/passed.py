@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from helios.sources.common.lookup import SourceLookup
-from helios.table.step_texts import RAW_OR_COMMENT, arguments
+from helios.table.step_texts import RAW_OR_COMMENT, split_arguments
 
 
 def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple[None, str]:
@@ -28,11 +28,11 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
     for step in reversed(steps):
         call, _, rest = step.partition("(")
         rule = RULES.get(call, _unknown)
-        # `arguments` cannot split a step whose text has raw strings or comments.
+        # `split_arguments` cannot split a step whose text has raw strings or comments.
         source = (
             None
             if rule is not _same and RAW_OR_COMMENT.search(step)
-            else rule(arguments(rest.removesuffix(")")), column)
+            else rule(split_arguments(rest.removesuffix(")")), column)
         )
         if source is None:
             return None, step
@@ -130,7 +130,7 @@ def _exploded(parts: list[str], column: str) -> str | None:
 
 def _grouped(parts: list[str], column: str) -> str | None:
     """The source of a column after `aggregate`, whose first argument lists the group columns."""
-    return column if column in arguments(parts[0].strip("[]")) else None
+    return column if column in split_arguments(parts[0].strip("[]")) else None
 
 
 RULES: Mapping[str, Callable[[list[str], str], str | None]] = {

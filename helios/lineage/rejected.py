@@ -10,7 +10,7 @@ from typing import Any
 
 from helios.lineage.fitted import pyiceberg_expression
 from helios.sources.common.lookup import row_has_key
-from helios.table.positions import Position, position_in
+from helios.table.positions import Position, parse_position
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import translating_errors
 from helios.table.snapshots import Table
@@ -68,7 +68,7 @@ def rejected(
 
 def _rejected(table: str, row: Mapping[str, Any], payload: Mapping[str, Any]) -> Rejected:
     same_fields = {name: row[name] for name in ("pipeline", "batch", "step", "reason", "at")}
-    return Rejected(table=table, payload=payload, position=position_in(row["position"]), **same_fields)
+    return Rejected(table=table, payload=payload, position=parse_position(row["position"]), **same_fields)
 
 
 def _payload(text: str | None) -> Mapping[str, Any]:

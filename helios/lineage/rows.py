@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helios.lineage.manifests import Deletes, Entry, Files, Vector
-from helios.native.deletes import parsed
+from helios.native.deletes import parse_vector
 from helios.table.snapshots import Table
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Rows:
     def _in_vector(self, vector: Vector) -> BitMap64:
         with self._table.iceberg.io.new_input(vector.file).open() as file:
             file.seek(vector.offset)
-            return parsed(file.read(vector.size))
+            return parse_vector(file.read(vector.size))
 
     def _in_delete_file(self, deletes: Deletes, data: str) -> BitMap64:
         import pyarrow.compute as pc

@@ -49,10 +49,10 @@ def read_vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> 
         blob = file.read(size)
     if len(blob) != size:
         raise NotNative("a deletion vector is damaged")
-    return parsed(blob)
+    return parse_vector(blob)
 
 
-def parsed(blob: bytes) -> BitMap64:
+def parse_vector(blob: bytes) -> BitMap64:
     """Parses the bytes of a deletion vector into positions; raises `NotNative` if the vector is damaged."""
     from pyroaring import BitMap64
 

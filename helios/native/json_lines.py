@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from helios.native.plain import any_of, parse_values, split_fields
 from helios.native.program import NotNative
-from helios.native.work import Text
+from helios.native.work import LinesFormat
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,7 +43,7 @@ class Template:
         return len(self.constant_parts) + len(self.quoted) + len(self.unquoted)
 
     @classmethod
-    def of(cls, line: str, lines_format: Text) -> Template | None:
+    def of(cls, line: str, lines_format: LinesFormat) -> Template | None:
         """The template of a JSON object; None if a column is missing, unknown or repeated, or a string is null."""
         parts, kinds = line.encode().split(b'"'), dict(lines_format.columns)
         constant_parts, quoted, unquoted = {0: line.partition('"')[0]}, {}, {}
@@ -69,7 +69,7 @@ class Template:
         return cls(constant_parts, quoted, unquoted) if is_complete else None
 
 
-def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
+def read(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
     """Parses lines into rows.
 
     Args:
@@ -83,7 +83,7 @@ def read(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
     return frame if frame is not None else _by_arrow(lines, lines_format, count)
 
 
-def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame | None:
+def _by_template(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame | None:
     """Parses lines that have the form of the first line; None if a line has another form, or a value is not plain.
 
     Without a backslash, each quote begins or ends a string. So lines that differ only in the parts with values are
@@ -113,7 +113,7 @@ def _by_template(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame |
         return None
 
 
-def _by_arrow(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
+def _by_arrow(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
     """Parses lines with Arrow.
 
     No field is nested. So a line that begins with { and ends with } is one object, or Arrow refuses the line.

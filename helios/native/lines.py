@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from helios.native import json_lines
 from helios.native.plain import any_of, parse_values, split_fields
 from helios.native.program import NotNative
-from helios.native.work import InputFile, Text
+from helios.native.work import InputFile, LinesFormat
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 1 << 20
 """The maximum number of bytes of a plain line."""
 
 
-def rows(file: InputFile, lines_format: Text) -> Iterator[pl.DataFrame]:
+def rows(file: InputFile, lines_format: LinesFormat) -> Iterator[pl.DataFrame]:
     """Reads the rows of a file in blocks, with all columns. A part of a file has the lines that begin in the part.
 
     Raises:
@@ -88,14 +88,14 @@ def _with_newlines(block: bytes) -> bytes:
     return block if block.endswith(b"\n") else block + b"\n"
 
 
-def _without_header(lines: bytes, lines_format: Text) -> bytes:
+def _without_header(lines: bytes, lines_format: LinesFormat) -> bytes:
     header, _, rest = lines.partition(b"\n")
     if header != lines_format.separator.join(lines_format.header).encode():
         raise NotNative("the header of a file has changed, or has quotes")
     return rest
 
 
-def _checked_count(lines: bytes, lines_format: Text) -> int:
+def _checked_count(lines: bytes, lines_format: LinesFormat) -> int:
     """Refuses bytes that are not plain, and returns the number of lines."""
     import numpy as np
 
@@ -114,7 +114,7 @@ def _checked_count(lines: bytes, lines_format: Text) -> int:
     return count
 
 
-def _csv(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
+def _csv(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
     import polars as pl
     import pyarrow.compute as pc
 
@@ -136,5 +136,5 @@ def _csv(lines: bytes, lines_format: Text, count: int) -> pl.DataFrame:
     return frame
 
 
-PARSERS: Mapping[str, Callable[[bytes, Text, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
+PARSERS: Mapping[str, Callable[[bytes, LinesFormat, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
 """The parser of each format: a function of the lines, their format and their number."""

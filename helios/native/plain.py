@@ -33,11 +33,11 @@ ZONED_BYTES = 25
 """The length of two forms of times: whole seconds with a zone such as +01:00, and five fraction digits without zone."""
 
 
-def takes(kind: str) -> bool:
+def parses_type(kind: str) -> bool:
     """True if this module parses texts of a Spark type.
 
     Examples:
-        >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
+        >>> parses_type("bigint"), parses_type("decimal(38,2)"), parses_type("string"), parses_type("float")
         (True, True, True, False)
     """
     return kind in PLAIN or kind == "string" or kind.startswith("decimal(")
@@ -89,7 +89,7 @@ def split_fields(lines: bytes, separator: str, columns: int, null: str | None = 
 
 
 def parse_values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Parses the texts of a column into values of a Spark type for which `takes` is true. Null stays null.
+    """Parses the texts of a column into values of a Spark type for which `parses_type` is true. Null stays null.
 
     Raises:
         NotNative: A text is not plain.

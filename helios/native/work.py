@@ -44,7 +44,7 @@ class InputFile:
 
 
 @dataclass(frozen=True)
-class Text:
+class LinesFormat:
     """The format of the lines of csv and JSON files.
 
     Attributes:
@@ -59,7 +59,7 @@ class Text:
     header: tuple[str, ...] = ()
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Text:
+    def of_json(cls, value: Mapping[str, Any]) -> LinesFormat:
         columns = tuple((name, kind) for name, kind in value["columns"])
         return cls(value["format"], columns, value["separator"], tuple(value["header"]))
 
@@ -156,7 +156,7 @@ class Work:
     target: Target
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, Sequence[str] | None], ...] = ()
-    texts: tuple[Text, ...] = ()
+    texts: tuple[LinesFormat, ...] = ()
 
     def to_json(self) -> str:
         plain = {
@@ -179,5 +179,5 @@ class Work:
         sort = tuple(Sort(**part) for part in target_fields.pop("sort"))
         target = Target(columns=columns, partition=partition, sort=sort, **target_fields)
         program, groups = Program.parse(fields["program"]), tuple(fields["groups"])
-        texts = tuple(map(Text.of_json, fields["texts"]))
+        texts = tuple(map(LinesFormat.of_json, fields["texts"]))
         return cls(fields["name"], program, fields["ids"], target, tuple(fields["absent"]), groups, texts)

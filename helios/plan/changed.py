@@ -20,7 +20,7 @@ from helios.plan.derivation import HARMLESS
 from helios.plan.native.engine import Engine
 from helios.plan.nodes import Plan, Trigger
 from helios.plan.text import maintenance_text, retry_text, trigger_text
-from helios.table.plans import KeptPlan, last_plan, lasting
+from helios.table.plans import KeptPlan, last_plan, lasting_fields
 from helios.version import VERSION
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def plan_difference(plan: Plan) -> PlanDifference | None:
 
 def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     """Yields the differences between the plan of the last run and that of the next run."""
-    before, after = kept.plan, json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
+    before, after = kept.plan, json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state), default=str))
     sink = plan.write.sink.iceberg
     remedy = NEW_TARGET if sink is None or sink.many_tables else REFILL
     others = [

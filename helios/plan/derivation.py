@@ -15,7 +15,7 @@ from typing import Any
 from helios.errors import HeliosError
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.expression import parse
-from helios.table.step_texts import RAW_OR_COMMENT, arguments
+from helios.table.step_texts import RAW_OR_COMMENT, split_arguments
 
 ONLY_REMOVE = ("where", "expect", "sample", "dedupe", "watermark", "drop")
 """Steps that remove rows or columns, and change no values."""
@@ -100,7 +100,7 @@ def derivation_of(plan: Mapping[str, Any], columns: Iterable[str]) -> Derivation
             if seedless:
                 derivation.why = f"{text} takes other rows each time"
         elif call in COLUMN_STEPS and RAW_OR_COMMENT.search(text) is None:
-            COLUMN_STEPS[call](derivation, arguments(body[:-1]))
+            COLUMN_STEPS[call](derivation, split_arguments(body[:-1]))
         elif call not in ONLY_REMOVE:
             derivation.why = f"it is unknown what {text} computes"
     return derivation

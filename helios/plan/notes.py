@@ -54,11 +54,11 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
 
 def _has_checkpoint(plan: Plan) -> bool:
     """True if a pipeline has a checkpoint, needs none, or keeps it where it cannot be read from here."""
-    from helios.table.readers import text_in
+    from helios.table.readers import checkpoint_text
 
     locations = [location for location in (plan.checkpoint, plan.former_checkpoint) if location]
     properties = pyiceberg_properties(plan.write.table.catalog)
-    exist = (text_in(location, properties, "helios/identity.json") is not None for location in locations)
+    exist = (checkpoint_text(location, properties, "helios/identity.json") is not None for location in locations)
     try:
         return not locations or any(exist)
     except RunError:
@@ -120,7 +120,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
 
     None if a part of the history has expired.
     """
-    from helios.table.ledger import stamps_of
+    from helios.table.ledger import summary_of
     from helios.table.refs import MAIN, ancestors
 
     ref = metadata.refs.get(branch or MAIN) or metadata.refs.get(MAIN)
@@ -130,7 +130,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
     oldest = metadata.snapshot_by_id(history[-1]) if history else None
     if oldest is None or oldest.parent_snapshot_id is not None:
         return None
-    return {stamps_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
+    return {summary_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
 
 
 def declared_notes(
@@ -188,11 +188,11 @@ def _appended_again(plan: Plan, own: Record | None) -> Iterator[str]:
     """Yields a note if a source has changed since a batch pipeline appended it: the next run appends it again."""
     if own is None or plan.streaming or plan.write.mode.traits.rewrites_same_inputs:
         return
-    from helios.table.appended import earlier_state
+    from helios.table.appended import first_changed_state
 
     reads = [read for read in written_reads(plan) if read.state is None and read.span is None and read.uuid]
     now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in reads]
-    before, after = earlier_state(own.position, {"sources": now}) or ({}, {})
+    before, after = first_changed_state(own.position, {"sources": now}) or ({}, {})
     if SNAPSHOT in before:
         yield (
             f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "

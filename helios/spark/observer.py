@@ -9,7 +9,7 @@ from helios.table.positions import Lag
 
 if TYPE_CHECKING:
     from helios.spark.iceberg.scan_metrics import ScanMetrics
-    from helios.spark.maintenance.upkeep import Upkeep
+    from helios.spark.maintenance.upkeep import MaintenanceResult
 
 
 class Observer(Protocol):
@@ -36,7 +36,7 @@ class Observer(Protocol):
     def scanned(self, metrics: ScanMetrics) -> None:
         """A batch has read its sources."""
 
-    def maintained(self, done: Upkeep) -> None:
+    def maintained(self, done: MaintenanceResult) -> None:
         """A table was maintained between two batches."""
 
     def late(self, rows: int) -> None:
@@ -45,11 +45,11 @@ class Observer(Protocol):
     def noted(self, message: str) -> None:
         """A message is to be shown to the user once."""
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         """A run has read its sources to their end; the texts name the data that is left for a later run."""
 
 
-class Silent:
+class SilentObserver:
     """An observer that does nothing."""
 
     def retried(self) -> None:
@@ -73,7 +73,7 @@ class Silent:
     def scanned(self, metrics: ScanMetrics) -> None:
         return None
 
-    def maintained(self, done: Upkeep) -> None:
+    def maintained(self, done: MaintenanceResult) -> None:
         return None
 
     def late(self, rows: int) -> None:
@@ -82,5 +82,5 @@ class Silent:
     def noted(self, message: str) -> None:
         return None
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-MOST_FILES = 200
+MAX_FILES = 200
 """The maximum number of earlier metadata files that one search reads."""
 
 
@@ -105,11 +105,11 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
 
 
 class EarlierVersions:
-    """The earlier metadata files of a table. One instance reads at most `MOST_FILES` files."""
+    """The earlier metadata files of a table. One instance reads at most `MAX_FILES` files."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._reads_left = MOST_FILES
+        self._reads_left = MAX_FILES
         self._cache: dict[str, Version | None] = {}
 
     def committed(self, node: Node, version: Version) -> tuple[Node, Version] | None:

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from helios.table.inputs import (
     NOT_KEPT,
-    Digest,
+    DigestInput,
     Input,
-    Node,
-    Range,
+    RangeInput,
+    RetainedSnapshot,
     SnapshotLookup,
     have_common_snapshot,
     packed,
@@ -28,7 +28,7 @@ from helios.table.inputs import (
 )
 from helios.table.positions import same_entries, same_source
 
-Combines: TypeAlias = Callable[[], "str | None"]
+WhyNotRowByRow: TypeAlias = Callable[[], "str | None"]
 """Returns why steps give other rows for one batch than for several batches with the same input; None if they do not."""
 
 
@@ -99,12 +99,14 @@ class Appended:
     entries: tuple[Entry, ...] = ()
     complete: bool = True
 
-    def judge(self, batch: Entry, lookups: Sequence[SnapshotLookup], combines: Combines = _no_reason) -> Finding:
+    def judge(
+        self, batch: Entry, lookups: Sequence[SnapshotLookup], why_not_row_by_row: WhyNotRowByRow = _no_reason
+    ) -> Finding:
         """Compares a batch with the appended inputs.
 
         Args:
             lookups: For each source, the function that looks up its snapshots.
-            combines: Returns why the batch's steps do not go row by row. Called only if the verdict needs it.
+            why_not_row_by_row: Returns why the batch's steps do not go row by row. Called only if the verdict needs it.
         """
         same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
         equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
@@ -112,10 +114,12 @@ class Appended:
             return Finding(Verdict.SAME, equal)
         covering = _covering(batch, same_steps, lookups)
         if covering:
-            why = combines()
+            why = why_not_row_by_row()
             if why is None:
                 return Finding(Verdict.SAME, covering[0])
-            source = next(index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, Range))
+            source = next(
+                index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, RangeInput)
+            )
             return Finding(Verdict.REGROUPS, covering[0], source, tuple(covering), why)
         same_inputs = next((entry for entry in self.entries if entry.inputs == batch.inputs), None)
         if same_inputs is not None:
@@ -130,16 +134,16 @@ class Appended:
                     unknown = Finding(Verdict.UNKNOWN, entry, source)
         return unknown or Finding(Verdict.NEW)
 
-    def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _no_reason) -> Appended:
+    def add(self, batch: Entry, limit: int = LIMIT, why_not_row_by_row: WhyNotRowByRow = _no_reason) -> Appended:
         """Returns these inputs with one more batch. To stay below the limit, joins entries, or drops the oldest ones.
 
         Args:
             limit: The maximum length of all entries as JSON.
-            combines: As for `judge`. If it returns a reason, the entry of a joined range has no steps.
+            why_not_row_by_row: As for `judge`. If it returns a reason, the entry of a joined range has no steps.
         """
 
         def goes_row_by_row(steps: str | None) -> bool:
-            return steps is None or (steps == batch.steps and combines() is None)
+            return steps is None or (steps == batch.steps and why_not_row_by_row() is None)
 
         others = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
         entries = [*_joined(others[:-JOINED_LAST], goes_row_by_row, exact=True), *others[-JOINED_LAST:], batch]
@@ -157,7 +161,7 @@ class Appended:
         steps = list(dict.fromkeys(entry.steps for entry in self.entries))
         inputs = [source_input for entry in self.entries for source_input in entry.inputs]
         tables = list(
-            dict.fromkeys(source_input.table for source_input in inputs if not isinstance(source_input, Digest))
+            dict.fromkeys(source_input.table for source_input in inputs if not isinstance(source_input, DigestInput))
         )
         batches = [
             [steps.index(entry.steps), entry.by, *(packed(source_input, tables) for source_input in entry.inputs)]
@@ -187,8 +191,9 @@ def entry_of(
 
     Examples:
         >>> read = {"source": "local.a.s", "uuid": "u", "snapshot": 7, "after": 5}
-        >>> entry_of({"sources": [read]}, "abc", [lambda snapshot: None]).inputs
-        (Range(table='u', after=SnapshotPoint(snapshot=5, sequence=None), to=SnapshotPoint(snapshot=7, sequence=None)),)
+        >>> [covered] = entry_of({"sources": [read]}, "abc", [lambda snapshot: None]).inputs
+        >>> covered.table, covered.after.snapshot, covered.to.snapshot
+        ('u', 5, 7)
     """
     sources = [source for source in (position or {}).get("sources") or () if isinstance(source, Mapping)]
     if not sources:
@@ -199,7 +204,7 @@ def entry_of(
     return Entry(None if any("place" in source for source in sources) else steps, inputs, by)
 
 
-def earlier_state(
+def first_changed_state(
     position: Mapping[str, Any] | None, batch: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     """The first source whose state has changed: its recorded entry, and its entry in a batch; None if there is none.
@@ -208,7 +213,7 @@ def earlier_state(
 
     Examples:
         >>> before, now = ({"sources": [{"source": "a.s", "snapshot": snapshot}]} for snapshot in (5, 7))
-        >>> earlier_state(before, now)
+        >>> first_changed_state(before, now)
         ({'source': 'a.s', 'snapshot': 5}, {'source': 'a.s', 'snapshot': 7})
     """
     before = [
@@ -221,7 +226,7 @@ def earlier_state(
     return next(((earlier, entry) for earlier, entry in pairs if not same_entries([earlier], [entry])), None)
 
 
-def _unknown(snapshot: int) -> Node | None:
+def _unknown(snapshot: int) -> RetainedSnapshot | None:
     return None
 
 
@@ -230,12 +235,12 @@ def _covering(batch: Entry, entries: Sequence[Entry], lookups: Sequence[Snapshot
 
     Empty if they do not cover all snapshots, or if the batch does not have exactly one range.
     """
-    ranges = [index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, Range)]
+    ranges = [index for index, source_input in enumerate(batch.inputs) if isinstance(source_input, RangeInput)]
     if len(ranges) != 1:
         return []  # with two ranges, each pair of snapshots would have to be covered
     [at] = ranges
     span = batch.inputs[at]
-    assert isinstance(span, Range)
+    assert isinstance(span, RangeInput)
     missing, all_retained = snapshots_in(span, lookups[at])
     if not all_retained or not missing:
         return []
@@ -243,7 +248,7 @@ def _covering(batch: Entry, entries: Sequence[Entry], lookups: Sequence[Snapshot
     for entry in reversed(entries):
         if len(entry.inputs) == len(batch.inputs) and _other_inputs(entry, at) == _other_inputs(batch, at):
             source_input = entry.inputs[at]
-            if isinstance(source_input, Range) and source_input.table == span.table:
+            if isinstance(source_input, RangeInput) and source_input.table == span.table:
                 snapshots, _ = snapshots_in(source_input, lookups[at])
                 if missing & snapshots:
                     covering.append(entry)
@@ -290,17 +295,17 @@ def _first_join(
 
 
 def _join(entry: Entry, other: Entry, goes_row_by_row: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
-    ranges = [index for index, source_input in enumerate(entry.inputs) if isinstance(source_input, Range)]
+    ranges = [index for index, source_input in enumerate(entry.inputs) if isinstance(source_input, RangeInput)]
     if len(ranges) != 1 or len(entry.inputs) != len(other.inputs):
         return None
     [at] = ranges
     a, b = entry.inputs[at], other.inputs[at]
-    if not isinstance(a, Range) or not isinstance(b, Range) or a.table != b.table:
+    if not isinstance(a, RangeInput) or not isinstance(b, RangeInput) or a.table != b.table:
         return None
     if a.to == b.after:
-        span = Range(a.table, a.after, b.to)
+        span = RangeInput(a.table, a.after, b.to)
     elif b.to == a.after:
-        span = Range(a.table, b.after, a.to)
+        span = RangeInput(a.table, b.after, a.to)
     else:
         return None
     same_others = _other_inputs(entry, at) == _other_inputs(other, at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from helios.errors import HeliosError
 from helios.table.ledger import records
 from helios.table.plans import KeptPlan, plans_of
-from helios.table.positions import Position, Recorded, Span, position_in, recorded
+from helios.table.positions import Position, Recorded, Span, parse_position, recorded_entries
 from helios.table.readers import Warehouse
 from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, ancestors
 from helios.table.snapshot import from_milliseconds
@@ -73,7 +73,7 @@ class Commit:
     @property
     def reads(self) -> tuple[Recorded, ...]:
         """The entries of the batch's sources, each with the position at which the batch ended."""
-        return tuple(recorded(self.position))
+        return tuple(recorded_entries(self.position))
 
     @property
     def repairs(self) -> str | None:
@@ -91,7 +91,7 @@ class Commit:
             read = f"what snapshot {self.redone}" if self.redone is not None else f"what {self.repairs}"
             text = f"{self.instead} in its place" if self.instead is not None else f"{read} had read, once more"
             return (text,) * len(self.reads)
-        before = {entry.source: entry.position for entry in recorded(self.before)}
+        before = {entry.source: entry.position for entry in recorded_entries(self.before)}
         return tuple(
             entry.position.text(before.get(entry.source)) if entry.position is not None else "" for entry in self.reads
         )
@@ -141,7 +141,7 @@ def commit_in(
     return _history(metadata, snapshot, places, checkpoints or {})[0]
 
 
-def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
+def oldest_retained_time(table: Table, branch: str = MAIN) -> datetime | None:
     """The time of a branch's oldest retained commit if earlier ones have expired; None if none has expired."""
     metadata = table.iceberg.metadata
     head = metadata.refs.get(branch)
@@ -161,7 +161,7 @@ NOT_WRITTEN = (
 
 def never_written(history: Iterable[Commit], table: Table) -> bool:
     """True if no pipeline has ever committed to a table; False if expired commits hide the answer."""
-    if expired_before(table) is not None:
+    if oldest_retained_time(table) is not None:
         return False
     stamped = any(commit.pipeline is not None for commit in history)
     return not stamped and not any(name.startswith(LEDGER) for name in table.iceberg.properties)
@@ -208,7 +208,7 @@ def _history(
                 **_counted(summary, operation, plan, vectors=metadata.format_version > 2),
                 pipeline=pipeline,
                 batch=int(batch) if batch is not None else None,
-                position=position_in(summary.get("helios.position")),
+                position=parse_position(summary.get("helios.position")),
                 steps=steps,
                 version=summary.get("helios.version"),
                 plan=plan,

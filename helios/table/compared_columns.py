@@ -72,7 +72,7 @@ WIDER = (("int", "long"), ("float", "double"))
 """Pairs of types. The second type can represent all values of the first."""
 
 
-def not_compared(before: State, after: State) -> list[str]:
+def incomparable_columns(before: State, after: State) -> list[str]:
     """The common columns of two tables whose types cannot be compared."""
     names = {field.name for field in before.schema.fields}
     compared = compared_columns(before, after)
@@ -113,7 +113,7 @@ def _bare(kind: IcebergType) -> str:
     return json.dumps(strip(json.loads(kind.model_dump_json())), sort_keys=True)
 
 
-def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def fields_to_read(before: State, after: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The columns that are read to compare the rows of two states, as JSON of Iceberg's fields, for each state.
 
     Both lists are the columns of `compared_columns`, in the same order and under the same names. Their types are wide

@@ -84,7 +84,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(pieces), re.DOTALL)
 
 
-def matches(path: str) -> list[str]:
+def local_matches(path: str) -> list[str]:
     """The local files and folders that a path names, by Hadoop's rules: a path that does not exist is a glob."""
     if os.path.lexists(path):
         return [path]
@@ -103,9 +103,9 @@ def matches(path: str) -> list[str]:
     return sorted(found)
 
 
-def files_below(path: str) -> Iterator[str]:
+def data_files_below(path: str) -> Iterator[str]:
     """The local data files that a path names, and those inside the folders that the path names."""
-    for match in matches(path):
+    for match in local_matches(path):
         if os.path.isfile(match) and is_data(os.path.basename(match)):
             yield match
         for folder, below, names in os.walk(match):

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 
-class Node(NamedTuple):
+class RetainedSnapshot(NamedTuple):
     """The parent of a retained snapshot (None for the first), and its sequence number (None in format v1)."""
 
     parent: int | None
     sequence: int | None
 
 
-SnapshotLookup: TypeAlias = Callable[[int], "Node | None"]
+SnapshotLookup: TypeAlias = Callable[[int], "RetainedSnapshot | None"]
 """Looks up a snapshot of a source; None if it has expired."""
 
 
@@ -29,7 +29,7 @@ class SnapshotPoint:
 
 
 @dataclass(frozen=True)
-class State:
+class StateInput:
     """The state of a table at a snapshot; `at` is None for an empty table."""
 
     table: str
@@ -37,7 +37,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeInput:
     """The rows that a table's snapshots in `(after, to]` added; `after` is None for all up to `to`."""
 
     table: str
@@ -46,15 +46,15 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Digest:
+class DigestInput:
     """Files, rows in memory, or any other input that can only be compared for equality."""
 
     value: str
 
 
-Input: TypeAlias = State | Range | Digest
+Input: TypeAlias = StateInput | RangeInput | DigestInput
 
-NOT_KEPT = Digest("")
+NOT_KEPT = DigestInput("")
 """Stands for an input that an entry for several batches does not keep."""
 
 
@@ -73,10 +73,10 @@ def recorded_input(entry: Mapping[str, Any], lookup: SnapshotLookup) -> Input:
     if isinstance(to, int) and ("after" in entry or "to" in entry):
         # A range that begins with the state of the table counts from the table's first snapshot.
         start = point(after) if isinstance(after, int) and entry.get("state") is None else None
-        return Range(table, start, point(to))
+        return RangeInput(table, start, point(to))
     if "snapshot" in entry:
-        return State(table, point(to) if isinstance(to, int) else None)
-    return Digest(hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16])
+        return StateInput(table, point(to) if isinstance(to, int) else None)
+    return DigestInput(hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16])
 
 
 # sets of snapshots
@@ -84,9 +84,9 @@ def recorded_input(entry: Mapping[str, Any], lookup: SnapshotLookup) -> Input:
 
 def have_common_snapshot(one: Input, other: Input, lookup: SnapshotLookup) -> bool | None:
     """True if a range and another range or state have a common snapshot; None if expired snapshots hide the answer."""
-    if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
+    if isinstance(one, DigestInput) or isinstance(other, DigestInput) or one.table != other.table:
         return False
-    if isinstance(one, State) and isinstance(other, State):
+    if isinstance(one, StateInput) and isinstance(other, StateInput):
         return False
     a, b = _as_range(one), _as_range(other)
     if a is None or b is None or _ends_before(a, b) or _ends_before(b, a):
@@ -101,13 +101,13 @@ def have_common_snapshot(one: Input, other: Input, lookup: SnapshotLookup) -> bo
     return False if one_is_empty or (a_complete and b_complete) else None
 
 
-def _as_range(source_input: State | Range) -> Range | None:
-    if isinstance(source_input, Range):
+def _as_range(source_input: StateInput | RangeInput) -> RangeInput | None:
+    if isinstance(source_input, RangeInput):
         return source_input
-    return Range(source_input.table, None, source_input.at) if source_input.at is not None else None
+    return RangeInput(source_input.table, None, source_input.at) if source_input.at is not None else None
 
 
-def _ends_before(a: Range, b: Range) -> bool:
+def _ends_before(a: RangeInput, b: RangeInput) -> bool:
     """True if range `a` certainly ends at or before the start of range `b`: sequence numbers grow along a history."""
     if b.after is None:
         return False
@@ -115,7 +115,7 @@ def _ends_before(a: Range, b: Range) -> bool:
     return b.after == a.to or (end is not None and begin is not None and end <= begin)
 
 
-def _walk(span: Range, lookup: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
+def _walk(span: RangeInput, lookup: SnapshotLookup, stops: set[int]) -> tuple[set[int], bool]:
     """Walks from the end of a range back to a stop.
 
     Returns the snapshots on the way, without the stop, and whether the walk met no expired snapshot.
@@ -131,7 +131,7 @@ def _walk(span: Range, lookup: SnapshotLookup, stops: set[int]) -> tuple[set[int
     return walked, True
 
 
-def snapshots_in(span: Range, lookup: SnapshotLookup) -> tuple[set[int], bool]:
+def snapshots_in(span: RangeInput, lookup: SnapshotLookup) -> tuple[set[int], bool]:
     """The retained snapshots of a range, and whether they are all of its snapshots."""
     return _walk(span, lookup, {span.after.snapshot} if span.after is not None else set())
 
@@ -141,9 +141,9 @@ def snapshots_in(span: Range, lookup: SnapshotLookup) -> tuple[set[int], bool]:
 
 def packed(source_input: Input, tables: list[str]) -> Any:
     """An input as JSON values, with the index of its table in `tables`."""
-    if isinstance(source_input, Digest):
+    if isinstance(source_input, DigestInput):
         return source_input.value
-    if isinstance(source_input, State):
+    if isinstance(source_input, StateInput):
         return [tables.index(source_input.table), *_packed_point(source_input.at)]
     return [tables.index(source_input.table), *_packed_point(source_input.after), *_packed_point(source_input.to)]
 
@@ -159,13 +159,13 @@ def unpacked(source_input: Any, tables: list[str]) -> Input:
         ValueError: A list has the wrong length, or a range has no end.
     """
     if isinstance(source_input, str):
-        return Digest(source_input)
+        return DigestInput(source_input)
     table_index, *numbers = source_input
     ids, sequences = numbers[::2], numbers[1::2]
     points = [None if id is None else SnapshotPoint(id, sequence) for id, sequence in zip(ids, sequences, strict=True)]
     if len(points) == 1:
-        return State(tables[table_index], points[0])
+        return StateInput(tables[table_index], points[0])
     after, to = points
     if to is None:
         raise ValueError("a range without an end")
-    return Range(tables[table_index], after, to)
+    return RangeInput(tables[table_index], after, to)

@@ -22,7 +22,7 @@ AMOUNTS = ("files", "bytes", "records")
 
 
 @dataclass(frozen=True)
-class SeenLag:
+class KeptLag:
     """A lag that a run has computed.
 
     Attributes:
@@ -40,16 +40,16 @@ class SeenLag:
         return json.dumps({"v": 1, "source": self.source, **fields})
 
     @classmethod
-    def parse(cls, text: str) -> SeenLag | None:
+    def parse(cls, text: str) -> KeptLag | None:
         """Parses the text of a lag file; None if it is damaged or of a later version.
 
         Examples:
             >>> at = datetime(2026, 1, 1, tzinfo=UTC)
-            >>> SeenLag.parse(SeenLag("kafka:orders", Lag(0, 1.5, records=7), at).as_json()).lag.records
+            >>> KeptLag.parse(KeptLag("kafka:orders", Lag(0, 1.5, records=7), at).as_json()).lag.records
             7
-            >>> SeenLag.parse(SeenLag("pulsar:orders", Lag(3, 1.5), at).as_json()).lag == Lag(3, 1.5)
+            >>> KeptLag.parse(KeptLag("pulsar:orders", Lag(3, 1.5), at).as_json()).lag == Lag(3, 1.5)
             True
-            >>> SeenLag.parse("{")
+            >>> KeptLag.parse("{")
         """
         try:
             fields = json.loads(text)
@@ -61,7 +61,7 @@ class SeenLag:
             return None
 
 
-def last_lag(pipeline: str, source: str, places: Sequence[Warehouse], locations: Sequence[str] = ()) -> SeenLag | None:
+def last_lag(pipeline: str, source: str, places: Sequence[Warehouse], locations: Sequence[str] = ()) -> KeptLag | None:
     """Returns the last lag that a run of the pipeline computed for a source.
 
     Args:
@@ -72,11 +72,11 @@ def last_lag(pipeline: str, source: str, places: Sequence[Warehouse], locations:
     Returns:
         The newest lag; None if no checkpoint has one, or none can be read.
     """
-    lags: list[SeenLag] = []
+    lags: list[KeptLag] = []
     try:
         for folder in checkpoints_of(pipeline, places, locations):
             texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
-            seen = [SeenLag.parse(text) for text in texts if text is not None]
+            seen = [KeptLag.parse(text) for text in texts if text is not None]
             lags += [lag for lag in seen if lag is not None and lag.source == source]
     except HeliosError:
         return None

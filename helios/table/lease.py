@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from helios.errors import LeaseError, Origin, RunError
-from helios.table.readers import text_in
+from helios.table.readers import checkpoint_text
 
 FILE = "helios/lease.json"
 """The path of the lease file in a checkpoint."""
@@ -32,7 +32,7 @@ class Holder(TypedDict, total=False):
     renewed: float
 
 
-def parse(text: str | None) -> Holder | None:
+def parse_holder(text: str | None) -> Holder | None:
     """The holder that the text of a lease file describes; None if the text is missing or damaged."""
     try:
         fields = json.loads(text) if text else None
@@ -52,7 +52,7 @@ def _holder(fields: dict[str, Any]) -> Holder:
     }
 
 
-def alive(holder: Holder) -> bool:
+def is_alive(holder: Holder) -> bool:
     """True if the driver that holds a lease is alive.
 
     A driver on this host must have a process, and a driver on another host must have renewed its lease in time.
@@ -82,15 +82,17 @@ def lease_error(location: str, holder: Holder, where: Origin | None = None) -> L
     )
 
 
-def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
+def running_driver_error(
+    location: str, properties: Mapping[str, str], where: Origin | None = None
+) -> LeaseError | None:
     """The error if another driver is known to hold a checkpoint, for a check before Spark starts; None otherwise.
 
     Args:
         properties: PyIceberg's properties of the catalog, which open its storage.
     """
     try:
-        holder = parse(text_in(location, properties, FILE))
-        return lease_error(location, holder, where) if holder is not None and alive(holder) else None
+        holder = parse_holder(checkpoint_text(location, properties, FILE))
+        return lease_error(location, holder, where) if holder is not None and is_alive(holder) else None
     except (RunError, KeyError, ValueError, TypeError):
         return None  # the run reads the file again when it takes the lease
 

@@ -132,7 +132,7 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
         LedgerError: A record is damaged, or newer than this code.
     """
     entries = sorted((key, text) for key, text in properties.items() if key.startswith(LEDGER))
-    return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in entries}
+    return {key.removeprefix(LEDGER): parse_record(text, key, table) for key, text in entries}
 
 
 def have_common_source(one: Record, other: Record) -> bool:
@@ -155,11 +155,11 @@ def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], tabl
         LedgerError: A record is damaged, or newer than this code.
     """
     texts = ((LEDGER + name, get(LEDGER + name)) for name in pipelines)
-    known = [parse(text, key, table) for key, text in texts if text is not None]
+    known = [parse_record(text, key, table) for key, text in texts if text is not None]
     return any(record.batch >= 0 or record.position is not None for record in known)
 
 
-def parse(text: str, key: str, table: str) -> Record:
+def parse_record(text: str, key: str, table: str) -> Record:
     """Parses a record: the value of the property `key`.
 
     Raises:
@@ -197,7 +197,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None
-    stamps, record = stamps_of(metadata, head), _readable_record(metadata, pipeline)
+    stamps, record = summary_of(metadata, head), _readable_record(metadata, pipeline)
     names = (pipeline, *(record.formerly if record is not None else ()))
     if stamps.get("helios.pipeline") not in names or _was_published(metadata, record, head, stamps):
         return None
@@ -219,7 +219,7 @@ def _readable_record(metadata: TableMetadata, pipeline: str) -> Record | None:
     """The record of a pipeline; None if it is missing or unreadable. (`records` refuses an unreadable one.)"""
     key = LEDGER + pipeline
     try:
-        return parse(metadata.properties.get(key, ""), key, "")
+        return parse_record(metadata.properties.get(key, ""), key, "")
     except LedgerError:
         return None
 
@@ -238,7 +238,7 @@ def main_had(metadata: TableMetadata, snapshot: int) -> bool:
     return any(entry.snapshot_id == snapshot for entry in metadata.snapshot_log)
 
 
-def stamps_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:
+def summary_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:
     """The summary of a snapshot; empty when it has expired."""
     known = metadata.snapshot_by_id(snapshot)
     return known.summary.additional_properties if known is not None and known.summary is not None else {}

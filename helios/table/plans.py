@@ -90,14 +90,14 @@ def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
     return compiled
 
 
-def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:
+def lasting_fields(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:
     """Returns a plan without the fields that change with the state of its sources and its target.
 
     Args:
         state: The steps and sources on which the state in the pipeline's checkpoint depends, as text.
 
     Examples:
-        >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
+        >>> lasting_fields({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
         {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}, 'state': []}
     """
     sources = [_without(source, VOLATILE) for source in plan.get("sources") or ()]

@@ -114,11 +114,11 @@ def same_input(position: Position | None, batch: Batch) -> bool:
     return position is not None and same_entries(position.get("sources") or (), batch.sources)
 
 
-def position_in(text: str | None) -> Position | None:
+def parse_position(text: str | None) -> Position | None:
     """Parses a position; None if the text is not one.
 
     Examples:
-        >>> position_in('{"sources": []}'), position_in(None), position_in("{"), position_in("5")
+        >>> parse_position('{"sources": []}'), parse_position(None), parse_position("{"), parse_position("5")
         ({'sources': []}, None, None, None)
     """
     try:
@@ -154,11 +154,11 @@ def _unnamed(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**entry, "source": None} if entry.get("uuid") is not None else entry
 
 
-def recorded(position: Position | None) -> Iterator[Recorded]:
+def recorded_entries(position: Position | None) -> Iterator[Recorded]:
     """The entries of a recorded position.
 
     Examples:
-        >>> [entry] = recorded({"sources": [{"source": "local.a.s", "to": 7}]})
+        >>> [entry] = recorded_entries({"sources": [{"source": "local.a.s", "to": 7}]})
         >>> entry.source, entry.position.snapshot
         ('local.a.s', 7)
     """

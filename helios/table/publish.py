@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from helios.errors import InputError, NotFound, near_miss
 from helios.model.values import caller
 from helios.table.ancestry import Landing, Presence
-from helios.table.ledger import AUDIT, Record, have_common_source, main_had, records, stamps_of
+from helios.table.ledger import AUDIT, Record, have_common_source, main_had, records, summary_of
 from helios.table.presence import presence_in
 from helios.table.refs import LEDGER, MAIN, OWN_SUFFIXES, ancestors, refresh, refuse_unwritable, translating_errors
 
@@ -197,7 +197,7 @@ def _is_repair_record(name: str, known: Iterable[str]) -> bool:
 
 def _only_began(table: Table, own: Record, branch: str) -> bool:
     """True if main's pipeline has started after the last publication of the branch, but has not written since."""
-    stamps = stamps_of(table.iceberg.metadata, own.snapshot) if own.snapshot is not None else {}
+    stamps = summary_of(table.iceberg.metadata, own.snapshot) if own.snapshot is not None else {}
     return own.batch < 0 and stamps.get("helios.pipeline", "").endswith(f"@{branch}")
 
 
@@ -277,7 +277,7 @@ def _moved_error(table: Table, branch: str, history: Sequence[int], former: int)
             f"undo them with {rollback_command}, which loses no row, and publish.",
         )
     else:
-        writers = sorted({stamps_of(metadata, id).get("helios.pipeline", "another writer") for id in newer})
+        writers = sorted({summary_of(metadata, id).get("helios.pipeline", "another writer") for id in newer})
         newer_commits, fix = f"{count} by {', '.join(writers)}", f"{stage_again}."
         if fork is not None:
             diff_hint = f"see them with `helios diff {table.name} --from {fork}`"

@@ -11,7 +11,7 @@ from typing import Any
 from helios.errors import InputError, LedgerError, NotFound, near_miss
 from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller
-from helios.table.ledger import AUDIT, Record, Staged, audit_heads, records, staged, stamps_of
+from helios.table.ledger import AUDIT, Record, Staged, audit_heads, records, staged, summary_of
 from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, translating_errors
 from helios.table.snapshots import Table
 
@@ -107,7 +107,7 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
     return [{**row, "payload": _parsed(row["payload"]), "position": _parsed(row["position"])} for row in newest]
 
 
-def matching(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
+def matching_groups(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
     """The groups with this pipeline, and with these texts in their step and reason; None stands for all.
 
     Raises:
@@ -125,7 +125,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
     ]
 
 
-def clear(table: Table, cleared: Iterable[Group]) -> int:
+def delete_groups(table: Table, cleared: Iterable[Group]) -> int:
     """Deletes the rows of groups, which the user has repaired elsewhere, from a quarantine; returns their number.
 
     Older snapshots of the quarantine have the rows until these snapshots expire.
@@ -235,7 +235,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
     of_pipeline = LEDGER + discarded.pipeline in quarantine.iceberg.properties
     if not of_pipeline or not is_quarantine(quarantine):
         return 0
-    position = json.loads(stamps_of(target.iceberg.metadata, discarded.snapshot).get("helios.position", "null"))
+    position = json.loads(summary_of(target.iceberg.metadata, discarded.snapshot).get("helios.position", "null"))
     own = EqualTo("pipeline", discarded.pipeline)  # type: ignore[arg-type, call-arg]
     with translating_errors(quarantine, "reading it"):
         positions = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
@@ -269,7 +269,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     if record is not None and is_done:
         # A batch of an earlier checkpoint may have had the same number.
         for ref, at in metadata.refs.items():
-            own = stamps_of(metadata, at.snapshot_id).get("helios.checkpoint") == record.checkpoint
+            own = summary_of(metadata, at.snapshot_id).get("helios.checkpoint") == record.checkpoint
             if own and ref in (tag, f"{tag}_{at.snapshot_id}"):
                 done = DiscardedBatch(pipeline=name, batch=batch, tag=ref, snapshot=at.snapshot_id, rows=0, again=True)
                 return done, record

@@ -121,7 +121,7 @@ class _FollowedTable(NamedTuple):
     snapshots: frozenset[int]
 
 
-def text_in(location: str, properties: Mapping[str, str], name: str) -> str | None:
+def checkpoint_text(location: str, properties: Mapping[str, str], name: str) -> str | None:
     """The text of a file in a checkpoint; None if there is none. Raises RunError if the storage cannot be read."""
     return Folder(location, properties).text(name)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.table.commits import Commit
-from helios.table.ledger import stamps_of
+from helios.table.ledger import summary_of
 from helios.table.positions import Position
 
 if TYPE_CHECKING:
@@ -25,25 +25,25 @@ class CommittedBatch:
     Attributes:
         snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
         parent: The snapshot before the batch's snapshots; None if there is none, or if an expiry has removed its id.
-        base: Whether the state before the batch is known: the parent is retained, or the table was new.
+        parent_is_known: Whether the state before the batch is known: the parent is retained, or the table was new.
         batch: Its number in the checkpoint.
         checkpoint: The id of the checkpoint.
         position: The recorded position of its sources.
         before: The recorded position of the previous batch; None if there is none, or if that batch has expired.
-        follows: The number of the previous batch if both have the same checkpoint; otherwise -1.
+        previous_batch: The number of the previous batch if both have the same checkpoint; otherwise -1.
         rows: The number of rows in the data files that it added and removed.
         commit: Its last commit, with the plan.
     """
 
     snapshots: tuple[int, ...]
     parent: int | None
-    base: bool
+    parent_is_known: bool
     committed: datetime
     batch: int
     checkpoint: str
     position: Position
     before: Position | None
-    follows: int
+    previous_batch: int
     rows: int
     commit: Commit
 
@@ -69,7 +69,7 @@ class History:
     refilled: bool = False
     names: tuple[str, ...] = ()
 
-    def since(self, snapshot: int) -> tuple[Commit, ...]:
+    def others_since(self, snapshot: int) -> tuple[Commit, ...]:
         """The commits of other writers after a snapshot of the pipeline, without compactions."""
         moment = next(batch.commit.committed for batch in self.batches if snapshot in batch.snapshots)
         return tuple(other for other in self.others if other.committed >= moment and other.operation != "replace")
@@ -91,7 +91,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
         elif commit.batch is None or commit.position is None:  # a full refresh has emptied the table
             batches, others, refilled = [], [], True
         else:
-            checkpoint = stamps_of(metadata, commit.snapshot).get("helios.checkpoint", "")
+            checkpoint = summary_of(metadata, commit.snapshot).get("helios.checkpoint", "")
             last = batches[-1] if batches else None
             if last is not None and (last.checkpoint, last.batch) == (checkpoint, commit.batch):
                 batches[-1] = _with_second_snapshot(last, commit)
@@ -112,13 +112,13 @@ def _committed_batch(
     return CommittedBatch(
         snapshots=(commit.snapshot,),
         parent=parent,
-        base=first or (parent is not None and metadata.snapshot_by_id(parent) is not None),
+        parent_is_known=first or (parent is not None and metadata.snapshot_by_id(parent) is not None),
         committed=commit.committed,
         batch=commit.batch,
         checkpoint=checkpoint,
         position=commit.position,
         before=last.position if last is not None else None,
-        follows=last.batch if last is not None and last.checkpoint == checkpoint else -1,
+        previous_batch=last.batch if last is not None and last.checkpoint == checkpoint else -1,
         rows=commit.added + commit.removed,
         commit=commit,
     )
@@ -143,13 +143,13 @@ class OffsetLog:
     Attributes:
         checkpoint: The id of the checkpoint.
         ends: The positions at which each retained batch ended, by batch number.
-        committed: The number of the last finished batch; -1 if there is none.
+        last_committed: The number of the last finished batch; -1 if there is none.
         starts: The starting positions of the sources; None if unknown.
     """
 
     checkpoint: str
     ends: Mapping[int, Places] = field(default_factory=dict)
-    committed: int = -1
+    last_committed: int = -1
     starts: Places | None = None
 
 
@@ -158,14 +158,14 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of its commit among the committed batches. A batch that wrote nothing has the index of the
-            next commit, or the number of committed batches if no commit follows.
+        commit_index: The index of its commit among the committed batches. A batch that wrote nothing has the index of
+            the next commit, or the number of committed batches if no commit follows.
         starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: The recorded position, with the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.
     """
 
-    owner: int
+    commit_index: int
     starts: Places
     position: Position
     pins: Mapping[str, Any] | None
@@ -194,26 +194,28 @@ def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[
     """
     batches: list[Rerun] = []
     problems: dict[int, str] = {}
-    for owner, batch in enumerate(committed):
+    for commit_index, batch in enumerate(committed):
         ends = ends_of(batch.position)
         own_log = log if log is not None and log.checkpoint == batch.checkpoint else None
         if not ends:  # its sources are read once
-            batches.append(Rerun(owner=owner, starts={}, position=batch.position, pins=None))
+            batches.append(Rerun(commit_index=commit_index, starts={}, position=batch.position, pins=None))
             continue
-        between = range(batch.follows + 1, batch.batch)
+        between = range(batch.previous_batch + 1, batch.batch)
         complete = own_log is not None and all(number in own_log.ends for number in between)
         # After a rollback, a new checkpoint may begin before the end of the old one: the new one's log has the start.
-        continues = batch.before is not None and (own_log is None or batch.follows >= 0)
+        continues = batch.before is not None and (own_log is None or batch.previous_batch >= 0)
         nothing_expired = batch.before is not None or complete or batch.batch == 0
         start = ends_of(batch.before) if continues else _log_start(own_log, nothing_expired=nothing_expired)
         if start is None:
             unknown = "the starting positions of its checkpoint are unknown"
-            problems[owner] = unknown if nothing_expired else "its input begins at the end of a commit that has expired"
+            problems[commit_index] = (
+                unknown if nothing_expired else "its input begins at the end of a commit that has expired"
+            )
             continue
         bounds = [own_log.ends[number] for number in between] if own_log is not None and complete else []
-        batches += _chained(owner, batch.position, start, [*bounds, ends], batch.pins)
+        batches += _chained(commit_index, batch.position, start, [*bounds, ends], batch.pins)
     if committed and log is not None and log.checkpoint == committed[-1].checkpoint:
-        after = range(committed[-1].batch + 1, log.committed + 1)
+        after = range(committed[-1].batch + 1, log.last_committed + 1)
         if all(number in log.ends for number in after):
             last = committed[-1].position
             batches += _chained(len(committed), last, ends_of(last), [log.ends[number] for number in after], None)
@@ -226,7 +228,7 @@ def _log_start(log: OffsetLog | None, *, nothing_expired: bool) -> Places | None
 
 
 def _chained(
-    owner: int, position: Position, start: Places, bounds: Sequence[Places], pins: Mapping[str, Any] | None
+    commit_index: int, position: Position, start: Places, bounds: Sequence[Places], pins: Mapping[str, Any] | None
 ) -> list[Rerun]:
     """Returns one batch for each of `bounds`. Each batch begins where the one before it ended."""
     batches = []
@@ -235,6 +237,8 @@ def _chained(
         sources = [
             {**entry, "place": end.get(entry["source"], start.get(entry["source"]))} for entry in position["sources"]
         ]
-        batches.append(Rerun(owner=owner, starts=start, position={**position, "sources": sources}, pins=pins))
+        batches.append(
+            Rerun(commit_index=commit_index, starts=start, position={**position, "sources": sources}, pins=pins)
+        )
         start = {**start, **end}
     return batches

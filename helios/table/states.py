@@ -37,14 +37,14 @@ class State:
         snapshot: The id of the snapshot; None for the state before the first commit.
         schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
         text: The name of the state in messages.
-        branch: Whether the state is the head of a branch other than main.
+        is_branch_head: Whether the state is the head of a branch other than main.
     """
 
     table: Table
     snapshot: int | None
     schema: Schema
     text: str
-    branch: bool = False
+    is_branch_head: bool = False
 
     def same_table(self, other: State) -> bool:
         """True if both are states of the same table, so that columns are matched by field id."""
@@ -86,7 +86,7 @@ def state_at(table: Table, point: Point | None) -> State:
         return State(table, current.id if current else None, table.iceberg.schema(), MAIN)
     snapshot = table.find(point)
     if isinstance(point, str) and point in table.branches():
-        return State(table, snapshot.id, table.iceberg.schema(), f"branch {point}", branch=True)
+        return State(table, snapshot.id, table.iceberg.schema(), f"branch {point}", is_branch_head=True)
     state_name = point if isinstance(point, int) or point in table.tags() else f"{point} (snapshot {snapshot.id})"
     kind = "snapshot" if isinstance(point, int) else "tag" if point in table.tags() else "time"
     return State(table, snapshot.id, _schema_of(table.iceberg.metadata, snapshot.schema_id), f"{kind} {state_name}")
@@ -126,7 +126,7 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 # keys
 
 
-def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
+def row_key_columns(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
     """Returns the columns that identify a row in two states, by their names in the later state.
 
     The result is empty if no columns are named or declared, or if a declared column cannot be compared.

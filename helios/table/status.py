@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from helios.errors import HeliosError, LedgerError
 from helios.table.ancestry import Landing, Presence
 from helios.table.growth import growth
-from helios.table.ledger import Record, parse, staged, stamps_of
-from helios.table.positions import Lag, recorded
+from helios.table.ledger import Record, parse_record, staged, summary_of
+from helios.table.positions import Lag, recorded_entries
 from helios.table.presence import presence_in
 from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, translating_errors
 from helios.table.snapshots import Table, as_snapshot
@@ -99,7 +99,9 @@ def _quarantine_status(table: Table, pipeline: str) -> Status | None:
 
     key = LEDGER + pipeline
     try:
-        notes = [*_notes_of_lost_batch(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN)]
+        notes = [
+            *_notes_of_lost_batch(table, parse_record(table.iceberg.metadata.properties[key], key, table.name), MAIN)
+        ]
         notes += _notes_of_lost_replay(table, pipeline, MAIN)
     except LedgerError as error:
         notes = [error.what]
@@ -116,7 +118,7 @@ def _notes_of_lost_replay(table: Table, pipeline: str, branch: str | None) -> It
     text = table.iceberg.metadata.properties.get(key)
     if text is not None:
         try:
-            lost = [*_notes_of_lost_batch(table, parse(text, key, table.name), branch)]
+            lost = [*_notes_of_lost_batch(table, parse_record(text, key, table.name), branch)]
         except LedgerError as error:
             yield error.what
             return
@@ -129,7 +131,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     waits = staged(metadata, pipeline)
     key = LEDGER + pipeline
     try:
-        record = parse(metadata.properties[key], key, table.name)
+        record = parse_record(metadata.properties[key], key, table.name)
     except HeliosError as error:
         record = Record(checkpoint="")
         notes.append(error.what)
@@ -169,7 +171,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         aside=set_aside,
         notes=tuple(notes),
         reads_once=record.reads_once,
-        sources=tuple(entry.source for entry in recorded(record.position)),
+        sources=tuple(entry.source for entry in recorded_entries(record.position)),
     )
 
 
@@ -194,9 +196,9 @@ def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[
     """The numbers of a pipeline's discarded batches: those whose snapshots have tags, and perhaps the last batch."""
     from helios.table.quarantine import TAG
 
-    tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
+    tagged = (summary_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
     batches = {int(stamps["helios.batch"]) for stamps in tagged if stamps.get("helios.pipeline") == pipeline}
-    last = stamps_of(metadata, record.snapshot).get("helios.batch") if record.snapshot is not None else None
+    last = summary_of(metadata, record.snapshot).get("helios.batch") if record.snapshot is not None else None
     if record.aside or (record.batch >= 0 and last not in (None, str(record.batch))):
         batches.add(record.batch)
     return tuple(sorted(batches))
@@ -242,7 +244,7 @@ def _small(files: Sequence[tuple[str, int]], below: float) -> int:
 def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[Lag]:
     """The lags of a pipeline behind its sources, without those that are unknown."""
     lags: list[Lag] = []
-    for entry in recorded(record.position):
+    for entry in recorded_entries(record.position):
         if entry.kind is None or entry.kind.lag is None:
             continue
         try:

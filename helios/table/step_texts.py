@@ -6,14 +6,14 @@ import re
 
 OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
 RAW_OR_COMMENT = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
-"""Matches raw strings and comments, whose backslashes, quotes and brackets `arguments` would take for syntax."""
+"""Matches raw strings and comments, whose backslashes, quotes and brackets `split_arguments` would take for syntax."""
 
 
-def arguments(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
     """Splits a list of arguments, such as the part between the brackets of a step's text, at its commas.
 
     Examples:
-        >>> arguments("day=cast(ts as date), k=concat(a, ', ')")
+        >>> split_arguments("day=cast(ts as date), k=concat(a, ', ')")
         ['day=cast(ts as date)', "k=concat(a, ', ')"]
     """
     parts, depth, quote, escaped, start = [], 0, "", False, 0

@@ -89,7 +89,7 @@ class Folder:
         except _storage_exceptions() as error:
             raise self._unreadable(error) from error
 
-    def content(self, name: str) -> IO[bytes]:
+    def open_content(self, name: str) -> IO[bytes]:
         """Opens a file for reading. Its content is decompressed if the extension is that of a compressed file.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.errors import InputError
 from helios.model.flow import Pipeline, Source
 from helios.plan.compile import compile_pipelines
@@ -59,7 +59,7 @@ class Stage:
         """
         for feed in self.feeds.values():
             feed.ensure_readable()
-        return runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
+        return require_runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
 
     def pipelines(self) -> list[Pipeline]:
         """The pipelines with their sources replaced; the replacements may change with each batch."""

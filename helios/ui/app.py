@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from helios.errors import HeliosError
 from helios.ui.address import Address, is_loopback
-from helios.ui.facts import Facts
+from helios.ui.facts import FactSource
 
 COMPARE_SECONDS = 0.25
 """The seconds between two comparisons of the facts, for each open page."""
@@ -54,7 +54,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 class Application:
     """The handlers of the page."""
 
-    def __init__(self, facts: Facts, address: Address) -> None:
+    def __init__(self, facts: FactSource, address: Address) -> None:
         self._facts, self._address = facts, address
         self._pages = 0
         self.ending = False
@@ -96,7 +96,7 @@ class Application:
 
     # responses
 
-    def _json(self, find: Callable[[Facts, Callable[[str], str]], Any]) -> Handler:
+    def _json(self, find: Callable[[FactSource, Callable[[str], str]], Any]) -> Handler:
         async def handler(request: Request) -> Response:
             return await _answer(partial(find, self._facts, partial(_parameter, request)))
 
@@ -175,7 +175,7 @@ def _file(name: str, content: bytes) -> Handler:
     return handler
 
 
-def _commits(facts: Facts, get: Callable[[str], str]) -> Any:
+def _commits(facts: FactSource, get: Callable[[str], str]) -> Any:
     count = get("count")
     limit = min(int(count), MAX_COMMITS) if count.isdecimal() else MAX_COMMITS
     return facts.commits(get("table"), get("before") or None, limit)

@@ -158,7 +158,7 @@ class TimelineEntry:
     message: str = ""
 
 
-class Facts(Protocol):
+class FactSource(Protocol):
     """The facts of a run, or of a lake. Several threads call the methods."""
 
     token: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.table.commits import Commit
 from helios.table.growth import growth
-from helios.table.ledger import parse, stamps_of
+from helios.table.ledger import parse_record, summary_of
 from helios.table.plans import KeptPlan
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import BACKFILL, LEDGER, REPLAY, translating_errors
@@ -34,7 +34,7 @@ def facts_of(table: Table, *, small: int | None) -> TableFacts:
     """The facts of a table; `small` is the number of small files, None if small files were not counted."""
     metadata = table.iceberg.metadata
     head = metadata.current_snapshot()
-    totals = stamps_of(metadata, head.snapshot_id) if head is not None else {}
+    totals = summary_of(metadata, head.snapshot_id) if head is not None else {}
     names = sorted(key.removeprefix(LEDGER) for key in metadata.properties if key.startswith(LEDGER))
     return TableFacts(
         name=table.name,
@@ -181,7 +181,7 @@ def quarantines(table: Table, commit: Commit) -> Sequence[str]:
     """The quarantines that may have rows of a commit's pipeline, according to the pipeline's record in the table."""
     key = LEDGER + (commit.pipeline or "").removesuffix(REPLAY).removesuffix(BACKFILL)
     text = table.iceberg.metadata.properties.get(key)
-    return parse(text, key, table.name).quarantines if text is not None else ()
+    return parse_record(text, key, table.name).quarantines if text is not None else ()
 
 
 def rejected_rows(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:

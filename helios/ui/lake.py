@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from helios.errors import HeliosError
 from helios.table.commits import Commit, commits
-from helios.table.lease import FILE, alive
-from helios.table.lease import parse as parse_lease
+from helios.table.lease import FILE, is_alive, parse_holder
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.readers import checkpoints_of
 from helios.table.refs import BACKFILL, REPLAY
@@ -74,7 +73,7 @@ class Lake:
     """Reads tables in its own thread while a page is open.
 
     Args:
-        look: Loads the tables, in their current state.
+        load_tables: Loads the tables, in their current state.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         least: The minimum seconds between two reads.
         share: The maximum share of time that the thread spends reading.
@@ -84,7 +83,7 @@ class Lake:
 
     def __init__(
         self,
-        look: Callable[[], Iterable[Table]],
+        load_tables: Callable[[], Iterable[Table]],
         view: Callable[[], View],
         *,
         min_seconds: float,
@@ -92,7 +91,7 @@ class Lake:
         on_new: Callable[[Sequence[TimelineEntry]], None] = lambda entries: None,
         eager: bool = False,
     ) -> None:
-        self._look, self._view, self._on_new = look, view, on_new
+        self._load_tables, self._view, self._on_new = load_tables, view, on_new
         self._min_seconds, self._max_share = min_seconds, max_share
         self._loaded: dict[str, LoadedTable] = {}
         self._running: dict[str, bool | None] = {}
@@ -219,7 +218,7 @@ class Lake:
             new: list[TimelineEntry] = []
             seen: set[str] = set()
             try:
-                for table in self._look():
+                for table in self._load_tables():
                     seen.add(table.name)
                     try:
                         new += self._read(table, view)
@@ -265,12 +264,12 @@ def _is_running(pipeline: str, view: View) -> bool | None:
     declared = view.checkpoints.get(pipeline)
     try:
         folders = checkpoints_of(pipeline, view.warehouses, [declared]) if declared else []
-        holders = [parse_lease(folder.text(FILE)) for folder in folders]
+        holders = [parse_holder(folder.text(FILE)) for folder in folders]
     except HeliosError:
         return None
     if not folders:
         return None
-    return any(holder is not None and alive(holder) for holder in holders)
+    return any(holder is not None and is_alive(holder) for holder in holders)
 
 
 def _id(snapshot: str | None) -> int:

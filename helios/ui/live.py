@@ -85,7 +85,7 @@ class LiveRun:
         self._times: dict[str, float] = {}
         self._changed: set[str] = set()
         self._graph: Json = None
-        self._declared: Mapping[str, str] = {}
+        self._maintenance: Mapping[str, str] = {}
         self._refused: Sequence[PipelineFacts] = ()
         self._lake: Lake | None = None
         self._stop: Callable[[], None] | None = None
@@ -104,17 +104,17 @@ class LiveRun:
         lake: Lake,
         stop: Callable[[], None],
         *,
-        declared: Mapping[str, str] = MappingProxyType({}),
+        maintenance: Mapping[str, str] = MappingProxyType({}),
         refused: Sequence[PipelineFacts] = (),
     ) -> None:
         """Is called once the pipelines are compiled, when the run begins.
 
         Args:
             stop: Asks the run to end after its running batches.
-            declared: For each pipeline that declares maintenance, the maintenance as text.
+            maintenance: For each pipeline that declares maintenance, the maintenance as text.
             refused: Pipelines with problems, which do not run.
         """
-        self._graph, self._declared, self._stop = graph, declared, stop
+        self._graph, self._maintenance, self._stop = graph, maintenance, stop
         self._refused = refused
         with self._lock:  # so that a page that opens meanwhile is counted once
             self._lake = lake
@@ -254,7 +254,7 @@ class LiveRun:
             message=message if kind != "failed" else "",
             audit=audits.get(name),
             notes=tuple(status["left"]),
-            declared=self._declared.get(name),
+            declared=self._maintenance.get(name),
         )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from helios.serving import ServerThread, listening
+from helios.serving import ServerThread, listening_socket
 from helios.ui.address import LOOPBACK, Address
 from helios.ui.app import COMPARE_SECONDS, Application
-from helios.ui.facts import Facts
+from helios.ui.facts import FactSource
 
 LAST_FACTS_SECONDS = 2
 """The seconds that a stopping server has to send the last facts."""
@@ -21,10 +21,10 @@ class Server:
         RunError: The address is in use, or is not an address of this machine.
     """
 
-    def __init__(self, facts: Facts, address: Address) -> None:
+    def __init__(self, facts: FactSource, address: Address) -> None:
         self._app = Application(facts, address)
         fix = f"give another address; {LOOPBACK}:0 takes a free port."
-        self._socket = listening(address.host, address.port, "the page cannot be served", fix)
+        self._socket = listening_socket(address.host, address.port, "the page cannot be served", fix)
         self._token = facts.token
         host = f"[{address.host}]" if ":" in address.host else address.host
         self.address = f"http://{host}:{self._socket.getsockname()[1]}/"

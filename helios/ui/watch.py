@@ -21,30 +21,32 @@ class WatchedLake:
     """The facts of a lake.
 
     Args:
-        look: Loads the tables of the lake, in their current state.
+        load_tables: Loads the tables of the lake, in their current state.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         token: The token that a page must send to see rejected rows.
         graph: The graph of a script. Without a script, the graph comes from the sources that the commits record.
-        declared: For each pipeline that declares maintenance, the maintenance as text.
-        names: The target of each pipeline of a script. Other pipelines are not shown. None without a script.
+        maintenance: For each pipeline that declares maintenance, the maintenance as text.
+        targets: The target of each pipeline of a script. Other pipelines are not shown. None without a script.
     """
 
     def __init__(
         self,
-        look: Callable[[], Iterable[Table]],
+        load_tables: Callable[[], Iterable[Table]],
         view: Callable[[], View],
         *,
         token: str,
         title: str,
         graph: Json | None = None,
-        declared: Mapping[str, str] | None = None,
-        names: Mapping[str, str] | None = None,
+        maintenance: Mapping[str, str] | None = None,
+        targets: Mapping[str, str] | None = None,
     ) -> None:
         self.token = token
-        self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
+        self._title, self._graph, self._maintenance, self._targets = title, graph, maintenance or {}, targets
         self._feed = Feed()
         self._drains: dict[str, Drain] = {}
-        self._lake = Lake(look, view, min_seconds=MIN_SECONDS, max_share=MAX_SHARE, on_new=self._feed.add, eager=True)
+        self._lake = Lake(
+            load_tables, view, min_seconds=MIN_SECONDS, max_share=MAX_SHARE, on_new=self._feed.add, eager=True
+        )
         self._lake.start()
 
     def close(self) -> None:
@@ -98,10 +100,10 @@ class WatchedLake:
         """The facts of each pipeline. A pipeline that writes several tables is shown with its last commit."""
         by_name: dict[str, list[PipelineInTable]] = {}
         for in_table in self._lake.statuses():
-            if self._names is None or in_table.status.pipeline in self._names:
+            if self._targets is None or in_table.status.pipeline in self._targets:
                 by_name.setdefault(in_table.status.pipeline, []).append(in_table)
         facts = [self._facts(name, in_tables) for name, in_tables in by_name.items()]
-        absent = {name: target for name, target in (self._names or {}).items() if name not in by_name}
+        absent = {name: target for name, target in (self._targets or {}).items() if name not in by_name}
         return [*facts, *(self._absent(name, target) for name, target in absent.items())]
 
     def _facts(self, name: str, in_tables: Sequence[PipelineInTable]) -> PipelineFacts:
@@ -121,13 +123,13 @@ class WatchedLake:
             behind=self._behind(last, max(in_table.read_at for in_table in in_tables)),
             audit=next((status.audit for status in statuses if status.audit is not None), None),
             notes=notes,
-            declared=self._declared.get(name),
+            declared=self._maintenance.get(name),
         )
 
     def _absent(self, name: str, target: str) -> PipelineFacts:
         """A pipeline of the script for which no commit is known."""
         state = "new" if self._lake.was_read else "reading"
-        return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
+        return PipelineFacts(name=name, target=target, state=state, declared=self._maintenance.get(name))
 
     def _behind(self, status: Status, read_at: float) -> Backlog | None:
         """The backlog of a pipeline. The time until it is drained is estimated from the last reads."""

@@ -143,11 +143,11 @@ class Lake:
 
     def plans(self, pipelines: Sequence[Pipeline]) -> list[Plan]:
         """Pipelines, compiled."""
-        from helios.engine import runnable
+        from helios.engine import require_runnable
         from helios.plan import Context, compile_pipelines
 
         context = Context(config=self.config, catalogs={"local": self.catalog})
-        return runnable(*compile_pipelines(pipelines, context, lenient=True))
+        return require_runnable(*compile_pipelines(pipelines, context, lenient=True))
 
     def stream(self, table: str, **options: str) -> DataFrame:
         return self.spark.readStream.format("iceberg").options(**options).load(self.name(table))

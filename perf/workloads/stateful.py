@@ -74,9 +74,9 @@ class Windows(Workload):
 
     def tuned(self, target: str) -> None:
         """The same with state outside of the heap, as Helios has it."""
-        from helios.spark.session.session import STATE
+        from helios.spark.session.launch import STATE_STORE_CONF
 
-        for key, value in STATE.items():
+        for key, value in STATE_STORE_CONF.items():
             self.lake.spark.conf.set(key, value)
         self.naive(target)
 

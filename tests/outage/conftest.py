@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg, Pipeline
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.run.events import Event
 from helios.spark.run.run import PipelineRun
@@ -77,7 +77,7 @@ class Scene:
 
     def plan(self, pipeline: Pipeline) -> Plan:
         context = Context(config=load(self.folder), catalogs={"prod": self.catalog})
-        return runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        return require_runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
 
     def start(self, pipeline: Pipeline, plan: Plan | None = None, **options: Any) -> PipelineRun:
         plan = plan or self.plan(pipeline)

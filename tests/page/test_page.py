@@ -59,7 +59,7 @@ class Shown:
         look, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
         self.lake = Lake(look, view, min_seconds=1, max_share=0.5, eager=True)
         self.stopped = threading.Event()
-        self.facts.opened(GRAPH, self.lake, self.stopped.set, declared={"t00": "expire snapshots after 5 d"})
+        self.facts.opened(GRAPH, self.lake, self.stopped.set, maintenance={"t00": "expire snapshots after 5 d"})
         self.server = Server(self.facts, Address("127.0.0.1", 0, SECRET, guarded=False))
         until(lambda: len(self.lake.tables()) == TABLES)
         self.runs[0].commit(self.facts)

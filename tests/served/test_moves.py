@@ -14,7 +14,7 @@ from helios import Catalog, Storage
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.clients.nessie import NessieCatalog
 from helios.catalog.connections import client
-from helios.catalog.rows import Moved
+from helios.catalog.rows import MetadataMove
 from tests.services.nessie import Nessie
 
 pytestmark = [pytest.mark.promise("nessie", "mirror"), pytest.mark.sampled(2)]
@@ -50,10 +50,10 @@ def pointers(catalog: Catalog, namespace: str) -> tuple[str, str]:
     return one, two
 
 
-def back(namespace: str, now: Sequence[str], then: Sequence[str]) -> list[Moved]:
+def back(namespace: str, now: Sequence[str], then: Sequence[str]) -> list[MetadataMove]:
     """Moves of both tables to where they were when they were empty."""
     pairs = zip(("one", "two"), now, then, strict=True)
-    return [Moved((namespace,), name, *at, snapshot=-1, schema=0, spec=0, order=0) for name, *at in pairs]
+    return [MetadataMove((namespace,), name, *at, snapshot=-1, schema=0, spec=0, order=0) for name, *at in pairs]
 
 
 def test_all_tables_move_or_none(catalog: Catalog, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

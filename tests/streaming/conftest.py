@@ -19,7 +19,7 @@ from pytest_spark.config import SparkConfigBuilder
 
 from helios import Catalog, Iceberg, Memory, Pipeline
 from helios.config import load
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.native import engine
@@ -73,7 +73,7 @@ class World:
         return Context(config=load(self.folder), catalogs={self.catalog.name: self.catalog})
 
     def plan(self, pipeline: Pipeline) -> Plan:
-        return runnable(*compile_pipelines([pipeline], self.context(), lenient=True))[0]
+        return require_runnable(*compile_pipelines([pipeline], self.context(), lenient=True))[0]
 
     def start(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
         return PipelineRun(self.plan(pipeline), self.spark, emit=self._emit, **options).start()
@@ -85,7 +85,7 @@ class World:
         return run
 
     def runner(self, pipelines: Sequence[Pipeline], **options: Any) -> Runner:
-        plans = runnable(*compile_pipelines(pipelines, self.context(), lenient=True))
+        plans = require_runnable(*compile_pipelines(pipelines, self.context(), lenient=True))
         return Runner(plans, self.spark, emit=self._emit, **options)
 
     def _emit(self, event: Event) -> None:

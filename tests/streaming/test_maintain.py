@@ -424,16 +424,16 @@ def test_orphan_files_of_a_day_and_more_go(world: World) -> None:
         os.utime(file, (four_days_ago, four_days_ago))
     for file in data.glob("0*.parquet"):
         os.utime(file, (four_days_ago, four_days_ago))
-    found = maintain.orphans(world.spark, table, 3 * 86400, dry_run=True)
+    found = maintain.remove_orphans(world.spark, table, 3 * 86400, dry_run=True)
     assert (found.files, found.deleted) == ((f"file:{data}/old.parquet",), False)
     assert (data / "old.parquet").exists()
-    assert maintain.orphans(world.spark, table, 3 * 86400).deleted
+    assert maintain.remove_orphans(world.spark, table, 3 * 86400).deleted
     assert not (data / "old.parquet").exists()
     assert (data / "young.parquet").exists()
     assert checkpoint.exists()
     assert world.ids("a.t") == list(range(4000))
     with pytest.raises(DeclarationError, match="may be part of a commit under way"):
-        maintain.orphans(world.spark, table, 3600)
+        maintain.remove_orphans(world.spark, table, 3600)
 
 
 def test_a_folder_that_holds_another_table_is_left_alone(world: World) -> None:
@@ -441,7 +441,7 @@ def test_a_folder_that_holds_another_table_is_left_alone(world: World) -> None:
     world.sql("CREATE NAMESPACE local.a.t")
     world.sql("CREATE TABLE local.a.t.inner (id bigint) USING iceberg")
     with pytest.raises(InputError, match=r"also holds .*/a/t/inner, whose files would be taken for orphans"):
-        maintain.orphans(world.spark, name("a.t", world), 3 * 86400, dry_run=True)
+        maintain.remove_orphans(world.spark, name("a.t", world), 3 * 86400, dry_run=True)
 
 
 # branches and tags of format v3

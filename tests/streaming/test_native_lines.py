@@ -13,7 +13,7 @@ import pytest
 from helios import Files, where
 from helios.native import json_lines, lines
 from helios.native.program import NotNative
-from helios.native.work import InputFile, Text
+from helios.native.work import InputFile, LinesFormat
 from helios.spark.native import inputs
 from tests.streaming.native_cases import failures, rows_of, scanned, set_engine, told
 
@@ -65,7 +65,7 @@ def taken(form: str, path: Path, found: Iterator[str]) -> Iterator[str]:
     for line in found:
         path.write_bytes(f"{line}\n".encode())
         try:
-            list(lines.rows(InputFile(str(path), path.stat().st_size), Text(form, COLUMNS)))
+            list(lines.rows(InputFile(str(path), path.stat().st_size), LinesFormat(form, COLUMNS)))
         except NotNative:
             continue
         yield line

@@ -180,9 +180,9 @@ def test_a_table_of_format_3_is_changed_by_spark(world: Any) -> None:
         discard_batch(table, 0)
     name = world.plan(pipeline).write.table
     found, written = plan_discard(table, 0, None)
-    discard.commit(world.spark, name, found, written)
+    discard.commit_discard(world.spark, name, found, written)
     with pytest.raises(RunError, match="was changed by somebody else"):
-        discard.commit(world.spark, name, found, written)
+        discard.commit_discard(world.spark, name, found, written)
     world.fill("a.s", [1])
     world.run(pipeline)
     assert world.ids("a.t") == [1]

@@ -13,7 +13,7 @@ import pytest
 
 from helios import Memory, Pipeline, expect, where, with_columns
 from helios.errors import CheckFailed, CheckpointError, HeliosError, InputError, RunError
-from helios.spark.maintenance.maintain import orphans
+from helios.spark.maintenance.maintain import remove_orphans
 from helios.spark.replay.replay import Replay
 from helios.spark.sinks.table import TableSink
 from helios.table.quarantine import discard_batch
@@ -421,7 +421,7 @@ def test_a_checkpoint_inside_the_tables_folder_is_no_orphan(world: Any) -> None:
         os.utime(path, (0, 0))
     there = {path for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=r"also holds the checkpoint .*/mine"):
-        orphans(world.spark, name, 3 * 86400.0)
+        remove_orphans(world.spark, name, 3 * 86400.0)
     assert {path for path in folder.rglob("*") if path.is_file()} == there
 
 

@@ -17,7 +17,7 @@ from tests.streaming.test_over_time import FAR, followed, write
 
 pytestmark = pytest.mark.promise("stateful")
 
-PROVIDER, CHANGELOG, COUNTED = launch.STATE
+PROVIDER, CHANGELOG, COUNTED = launch.STATE_STORE_CONF
 SLOW = pytest.mark.slow
 OWN = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -72,7 +72,7 @@ def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: 
     world.run(pipeline)
     checkpoint = world.checkpoint(pipeline)
     assert provider(checkpoint) == OWN
-    world.spark.conf.set(PROVIDER, launch.STATE[PROVIDER])
+    world.spark.conf.set(PROVIDER, launch.STATE_STORE_CONF[PROVIDER])
     write(world, "a.s", [(10 + k, k, 10 + k) for k in range(4)])
     world.run(pipeline)
     write(world, "a.s", [(-1, -1, FAR)])
@@ -82,7 +82,7 @@ def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: 
     world.run(world.source("a.s") >> steps >> sink(world.sink("a.whole")))
     rows = Counter({row: n for row, n in world.rows("a.t").items() if -1 not in row})
     assert rows == Counter({row: n for row, n in world.rows("a.whole").items() if -1 not in row})
-    assert world.spark.conf.get(PROVIDER) == launch.STATE[PROVIDER]
+    assert world.spark.conf.get(PROVIDER) == launch.STATE_STORE_CONF[PROVIDER]
 
 
 def test_the_users_own_provider_wins(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_users_own_provider_wins(tmp_path: Path) -> None:
     conf = launch.start_conf(load(tmp_path), [], "")
     assert conf[PROVIDER] == OWN
     (tmp_path / "helios.toml").write_text("")
-    assert launch.start_conf(load(tmp_path), [], "")[PROVIDER] == launch.STATE[PROVIDER]
+    assert launch.start_conf(load(tmp_path), [], "")[PROVIDER] == launch.STATE_STORE_CONF[PROVIDER]
 
 
 @pytest.mark.promise("sessions")

@@ -32,11 +32,11 @@ def side(world: Any, state: State) -> Side:
 
 def compared(world: Any, before: State, after: State, *keys: str, samples: int = 100) -> RowDiff:
     """The command's way: nothing is read where the files are the same."""
-    by = states.keys_between(before, after, keys)
+    by = states.row_key_columns(before, after, keys)
     same = before.same_table(after)
     if same and states.same_files(before, after):
         return RowDiff()
-    fields = compared_columns.read_fields(before, after)
+    fields = compared_columns.fields_to_read(before, after)
     how = Comparison(columns=fields, keys=by, same_table=same, samples=samples)
     return compare_rows(world.spark, side(world, before), side(world, after), how)
 
@@ -285,7 +285,7 @@ def test_two_tables_are_compared_by_name_in_the_wider_type(world: Any) -> None:
     world.sql(f"INSERT INTO local.{other} VALUES (named_struct('a', 1), 1, 1.50, 7, 'm'), (NULL, 2, 2.01, 7, 'm')")
     before, after = (states.state_at(world.load(name), None) for name in (one, other))
     found = compared(world, before, after, "id")
-    assert compared_columns.not_compared(before, after) == ["w"]
+    assert compared_columns.incomparable_columns(before, after) == ["w"]
     assert (found.added, found.removed, found.changed) == (0, 0, 1)
     [(old, new)] = found.sample_changed
     assert (old["id"], str(old["v"]), str(new["v"])) == (2, "2.00", "2.01")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from helios.table.ancestry import MOST_FILES, Landing, Node, Presence, presence
+from helios.table.ancestry import MAX_FILES, Landing, Node, Presence, presence
 
 pytestmark = pytest.mark.promise("replay")
 
@@ -226,8 +226,8 @@ def test_the_search_is_bounded() -> None:
     table = Table()
     table.commit()
     table.commit()
-    for _ in range(2 * MOST_FILES):
+    for _ in range(2 * MAX_FILES):
         table.commit()
         table.expire()
     assert table.holds(2) is UNKNOWN
-    assert len(table.read) == MOST_FILES
+    assert len(table.read) == MAX_FILES

@@ -25,7 +25,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import Response, Session
 
 from helios.catalog.clients.rest import Transport
-from helios.catalog.rows import Moved
+from helios.catalog.rows import MetadataMove
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -103,7 +103,7 @@ class NessieCatalog(MetastoreCatalog):
         }
         self._commit(message, head, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
 
-    def move(self, tables: Sequence[Moved]) -> bool:
+    def move(self, tables: Sequence[MetadataMove]) -> bool:
         """Replaces the metadata files of several tables in one commit of the branch, all or none.
 
         Returns:
@@ -272,7 +272,7 @@ def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Id
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 
-def _put_operation(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
+def _put_operation(name: Identifier, id: str, table: MetadataMove) -> dict[str, Any]:
     """The operation that sets a table's metadata; Nessie refuses it if the table has changed meanwhile."""
     content = {
         "type": TABLE,

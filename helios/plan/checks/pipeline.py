@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model.flow import Pipeline, Source, flows
 from helios.model.output import Output
@@ -84,7 +84,7 @@ def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
     for plan in plans:
         warehouses = [(catalog, warehouse(catalog) or "") for catalog in plan.catalogs]
         for catalog, location in (*warehouses, *((catalog, plan.checkpoint) for catalog in plan.catalogs)):
-            if kind_of(location) not in (None, "local"):
+            if storage_type_of(location) not in (None, "local"):
                 storage = (catalog, urlsplit(location).netloc)
                 locations.setdefault(storage, location)
                 users.setdefault(storage, []).append(plan)

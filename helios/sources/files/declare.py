@@ -29,7 +29,7 @@ from helios.sources.files.formats import (
     refuse_values,
 )
 from helios.sources.files.option_values import check_value
-from helios.table.file_names import files_below, overlap
+from helios.table.file_names import data_files_below, overlap
 
 if TYPE_CHECKING:
     from helios.catalog.storage import Storage
@@ -389,4 +389,4 @@ def _first_names(path: str) -> list[str]:
     if parts.scheme not in ("", "file"):
         return []
     local = path.removeprefix("file://").removeprefix("file:")
-    return [os.path.basename(file) for file in islice(files_below(local), MAX_NAMES)]
+    return [os.path.basename(file) for file in islice(data_files_below(local), MAX_NAMES)]

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from helios.catalog.conf import hadoop_uri
-from helios.catalog.storages import STORAGES, kind_of
+from helios.catalog.storages import STORAGES, storage_type_of
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound, near_miss
 from helios.plan.context import Context, Surroundings
 from helios.plan.nodes import ReadPlan, StoreFolder
@@ -18,7 +18,7 @@ from helios.plan.typing.types import UNKNOWN, quoted
 from helios.sources.common.describe import declared_columns
 from helios.sources.files.declare import METADATA as FILE_METADATA
 from helios.sources.files.declare import FilesSource
-from helios.table.file_names import files_below, is_glob, matches, overlap, split_glob
+from helios.table.file_names import data_files_below, is_glob, local_matches, overlap, split_glob
 
 MAX_FOOTERS = 1000
 """The maximum number of footers that a check reads. For larger folders, only a run determines the columns."""
@@ -41,7 +41,7 @@ def parquet_columns(path: str) -> Schema | None:
     many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
-    files = list(islice(files_below(folder), MAX_FOOTERS + 1)) if folder is not None else []
+    files = list(islice(data_files_below(folder), MAX_FOOTERS + 1)) if folder is not None else []
     if not files or len(files) > MAX_FOOTERS:
         return None
     assert folder is not None
@@ -69,7 +69,7 @@ def parquet_columns(path: str) -> Schema | None:
 def missing_path_error(source: FilesSource) -> NotFound | None:
     """The error for a local path that does not exist, since a run would stop at it; None for any other path."""
     path = local(source.path)
-    if path is None or matches(path):
+    if path is None or local_matches(path):
         return None
     parent, name = os.path.split(path.rstrip("/"))
     siblings = sorted(os.listdir(parent or ".")) if os.path.isdir(parent or ".") else []
@@ -87,7 +87,7 @@ def nothing_there_error(source: FilesSource, hint: str = "") -> NotFound:
 
 def store_folder(source: FilesSource, context: Context) -> StoreFolder | None:
     """The folder of a source, with its storage, if the path is on an object store; None for any other path."""
-    kind, storage = kind_of(source.path), source.storage
+    kind, storage = storage_type_of(source.path), source.storage
     if isinstance(storage, str):
         storage = context.config.storage(storage, source.origin)
     if storage is not None and storage.type != kind:

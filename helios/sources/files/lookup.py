@@ -74,7 +74,7 @@ def _search(
             unsupported += 1
             continue
         try:
-            content = Folder(_uri(folder), properties).content(name)
+            content = Folder(_uri(folder), properties).open_content(name)
             matches = [(place, row) for place, row in read_rows(content) if row_has_key(row, key)]
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             unreadable += 1

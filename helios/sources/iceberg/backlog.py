@@ -13,8 +13,8 @@ from helios.plan.scans import Backlog, Scan
 from helios.sources.iceberg.lag import APPENDS, CHANGES, unread_commits
 from helios.sources.iceberg.offsets import TOUCHED_FILES, IcebergOffset
 from helios.sources.iceberg.pruning import row_filter
-from helios.table.ledger import parse
-from helios.table.positions import recorded
+from helios.table.ledger import parse_record
+from helios.table.positions import recorded_entries
 from helios.table.readers import last_position
 from helios.table.refs import LEDGER, ancestors, translating_errors
 from helios.table.snapshots import Table
@@ -90,10 +90,10 @@ def _recorded_offset(target: Table, pipeline: str, read: ReadPlan) -> IcebergOff
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:
-        position = parse(text, key, target.name).position if text is not None else None
+        position = parse_record(text, key, target.name).position if text is not None else None
     except HeliosError:
         return None
-    ends = (entry.position for entry in recorded(position) if entry.source == read.ledger_name)
+    ends = (entry.position for entry in recorded_entries(position) if entry.source == read.ledger_name)
     return next((end for end in ends if isinstance(end, IcebergOffset)), None)
 
 

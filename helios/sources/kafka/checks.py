@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from helios.catalog.keys import loopback
+from helios.catalog.keys import is_loopback
 from helios.errors import DeclarationError, HeliosError
 from helios.plan.typing.schema import Schema
 from helios.sources.kafka.connection import connection_problems
@@ -24,7 +24,7 @@ def _registry_problems(source: KafkaSource) -> list[HeliosError]:
     registry = source.values.registry
     if registry is None or registry.allow_http or not registry.url.startswith("http://"):
         return []
-    if loopback(urlsplit(registry.url).hostname or ""):
+    if is_loopback(urlsplit(registry.url).hostname or ""):
         return []
     return [
         DeclarationError(

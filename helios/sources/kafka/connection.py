@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helios.catalog.keys import loopback
+from helios.catalog.keys import is_loopback
 from helios.errors import DeclarationError, HeliosError, NotFound
 from helios.sources.kafka.client import KafkaConnection
 
@@ -26,7 +26,7 @@ def _broker_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
         ]
     login = source.login
     hosts = {broker: broker.rpartition("://")[2].rpartition(":")[0].strip("[]") for broker in source.brokers}
-    remote = [broker for broker, host in hosts.items() if not loopback(host)]
+    remote = [broker for broker, host in hosts.items() if not is_loopback(host)]
     if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not remote:
         return []
     if any(name == "security.protocol" for name, _ in source.client_settings):

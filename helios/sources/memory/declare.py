@@ -74,7 +74,7 @@ class Memory:
         """
         ddl = columns_ddl(schema)
         if _is_frame(rows):
-            frame_schema, frame_rows = engine().frame(rows, ddl)
+            frame_schema, frame_rows = engine().rows_of_frame(rows, ddl)
             return MemorySource(columns=(), rows=frame_rows, declared_schema=frame_schema)
         if not isinstance(rows, Collection) or isinstance(rows, (str, bytes, Mapping)):
             raise DeclarationError(

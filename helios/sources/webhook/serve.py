@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from helios.errors import InputError, RunError
 from helios.plan.typing.schema import from_ddl
-from helios.serving import ServerThread, listening
+from helios.serving import ServerThread, listening_socket
 from helios.sources.webhook.connections import Connection, Limits, quiet_handler
 from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.receiver import Endpoint, Receiver, app_of
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, host: str, port: int, log: Callable[[str], None]) -> None:
         fix = "listen on another address, with .listen(...), or stop the program that uses this one."
-        self._socket = listening(host, port, "no webhooks can be received", fix, backlog=BACKLOG)
+        self._socket = listening_socket(host, port, "no webhooks can be received", fix, backlog=BACKLOG)
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}

@@ -81,21 +81,21 @@ def past_batches(
     for index, why in problems.items():
         if index >= first:
             raise _error(plan, f"what batch {own_commits[index].batch} has read is not known: {why}", REFILL)
-    candidates = [_past_batch(number, rerun) for number, rerun in enumerate(all_reruns) if rerun.owner >= first]
+    candidates = [_past_batch(number, rerun) for number, rerun in enumerate(all_reruns) if rerun.commit_index >= first]
     last_number = max((batch.number for batch in candidates if batch.to == live_position.ends), default=None)
     if last_number is None:
         why = f"{plan.pipeline} has finished batches after its last commit, and it is unknown where each has ended"
         raise _error(plan, why, "let it commit a batch, then repeat the command.")
     batches = [batch for batch in candidates if batch.number <= last_number]
     counts = [sum(batch.commit_index == index for batch in batches) for index in range(first, len(own_commits))]
-    expected_counts = [commit.batch - commit.follows for commit in own_commits[first:]]
+    expected_counts = [commit.batch - commit.previous_batch for commit in own_commits[first:]]
     return PastBatches(own_commits, first, last, batches, counts == expected_counts)
 
 
 def _past_batch(number: int, rerun: Rerun) -> PastBatch:
     names = [entry["source"] for entry in rerun.position["sources"]]
     ends = tuple(entry.get("place") for entry in rerun.position["sources"])
-    return PastBatch(number, rerun.owner, tuple(rerun.starts.get(name) for name in names), ends)
+    return PastBatch(number, rerun.commit_index, tuple(rerun.starts.get(name) for name in names), ends)
 
 
 def _error(plan: Plan, why: str, fix: str) -> InputError:

@@ -27,7 +27,7 @@ from helios.spark.iceberg import filters
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.validators import changes_rows
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
-from helios.table.plans import FOLDER, KeptPlan, lasting
+from helios.table.plans import FOLDER, KeptPlan, lasting_fields
 
 ROWS_STAY_OPTION = "--rows-stay"
 CAST_ERROR = re.compile(r"CAST_INVALID_INPUT.*?The value '(?P<value>[^']*)' of the type .*? to \"(?P<type>\w+)")
@@ -153,7 +153,7 @@ class Edges:
     @property
     def _present_plan(self) -> dict[str, object]:
         """The current plan, in the form in which checkpoints keep plans."""
-        plan = lasting(self.plan.as_json(), self.plan.state)
+        plan = lasting_fields(self.plan.as_json(), self.plan.state)
         return json.loads(json.dumps(plan, default=str))  # type: ignore[no-any-return]
 
     def _past_plans(self, head: JavaSnapshot | None) -> list[dict[str, object]] | str:

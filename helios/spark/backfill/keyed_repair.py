@@ -142,7 +142,7 @@ class UpsertRepair:
             return f"snapshot {snapshot.snapshotId()} has changed rows"
 
         def write(pending: Transaction) -> None:
-            pending.watch.conflict = conflict
+            pending.watch.conflict_reason = conflict
             if changes is None:
                 return
             scope = merge.validate_keys(changes, mode, self.table, self.plan.declared.sink.origin)

@@ -76,7 +76,7 @@ class TargetSnapshots:
         scan = self.table.newScan().useSnapshot(int(snapshot.snapshotId()))
         if snapshot.schemaId() == self.table.schema().schemaId():  # a filter binds to the columns of the snapshot
             types = {field.name: field.dataType for field in self.schema.fields}
-            scan = scan.filter(iceberg_scope_of(self.table, types, scope).within)
+            scan = scan.filter(iceberg_scope_of(self.table, types, scope).key_range)
         return scope.narrow(self._read(plan_tasks(self.spark, scan)))
 
     def changed_keys(self, before: JavaSnapshot | None, after: JavaSnapshot) -> DataFrame:

@@ -160,7 +160,7 @@ class UpsertFilterRepair(UpsertRepair):
                 return replace(self, verify=verify).commit_changes(number, slice, SLICE, catch_up)
 
             def changes(live_position: LivePosition) -> Changes:
-                return self._changes(slice, self.seen, live_position)
+                return self._changes(slice, self.head_at_look_up, live_position)
 
             return self.commit_changes(number, slice, SLICE, changes)
 
@@ -260,7 +260,7 @@ class UpsertFilterRepair(UpsertRepair):
         repaired_keys = self.computed_once(changed_keys.distinct())
         arrived = self.computed_once(self.scope_of(repaired_keys).narrow(rows))
         self._refuse_ties(slice, arrived)
-        present = self.computed_once(self.snapshots.at(self.seen, self.scope_of(arrived)))
+        present = self.computed_once(self.snapshots.at(self.head_at_look_up, self.scope_of(arrived)))
         known = stored_rows(present, self.mode, BEFORE_BATCHES).withColumn(TIED, F.lit(False))
         wanted = latest(known.unionByName(arrived), self.mode.keys).where(~F.col(DELETED))
         return self.changes_between(present, wanted)
@@ -271,7 +271,7 @@ class UpsertFilterRepair(UpsertRepair):
         Raises:
             InputError: Some of them may have expired. The next run then starts over.
         """
-        history = History(self.target, self.seen)
+        history = History(self.target, self.head_at_look_up)
         yield from commits_since(slice, history, self.names)
         if history.expired is not None:
             self.notes.end()
@@ -283,10 +283,10 @@ class UpsertFilterRepair(UpsertRepair):
             )
 
     @property
-    def seen(self) -> JavaSnapshot | None:
+    def head_at_look_up(self) -> JavaSnapshot | None:
         """The target's newest snapshot when the ledger was last read."""
         assert self.ledger is not None
-        return self.ledger.seen
+        return self.ledger.head_at_look_up
 
 
 def _changed_by(snapshot: JavaSnapshot) -> str:

@@ -26,7 +26,7 @@ from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.sinks.records import names_of
 from helios.table.commits import Commit
-from helios.table.ledger import Record, Starts, parse
+from helios.table.ledger import Record, Starts, parse_record
 from helios.table.positions import Span
 from helios.table.refs import LEDGER
 
@@ -109,7 +109,9 @@ class LivePipeline:
             CheckpointError: It has begun another checkpoint.
         """
         texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipelines)
-        record = next((parse(text, LEDGER + name, table.name()) for name, text in texts if text is not None), None)
+        record = next(
+            (parse_record(text, LEDGER + name, table.name()) for name, text in texts if text is not None), None
+        )
         if record is None or (record.position is None and committed < 0):
             raise NotFound(
                 f"{self._plan.pipeline} has written nothing into {table.name()} yet: there is nothing to repair.",

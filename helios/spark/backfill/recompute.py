@@ -18,7 +18,7 @@ from helios.sources.common.spark.protocol import Source, open_source
 from helios.sources.kinds import position_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.small_files import SmallFiles
-from helios.spark.observer import Silent
+from helios.spark.observer import SilentObserver
 from helios.spark.steps.build import Built, build
 from helios.table.ledger import Starts
 from helios.table.positions import Position
@@ -79,7 +79,7 @@ class ReadOnlyCheckpoint(Checkpoint):
         self.files = ReadOnlyFiles(self.files)
 
 
-class StrictObserver(Silent):
+class StrictObserver(SilentObserver):
     """An observer that raises an error if source files are missing; a run would continue without them."""
 
     @override

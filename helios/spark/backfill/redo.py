@@ -112,11 +112,11 @@ class CommitRepair:
         rows = self.rows(slice)
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
-        ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `ledger.seen`
-        old = self.locate_rows(slice, ledger.seen)
+        ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `ledger.head_at_look_up`
+        old = self.locate_rows(slice, ledger.head_at_look_up)
 
         def write(pending: Transaction) -> None:
-            pending.watch.conflict = _conflict
+            pending.watch.conflict_reason = _conflict
             if old.files:
                 pending.delete_files(old.files)
             if old.moved:

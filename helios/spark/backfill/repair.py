@@ -154,7 +154,7 @@ class FilterRepair:
         self.ledger.find(Batch(number, (), maybe_written=True))  # refreshes the target, and sets `seen`
         live_position = self.live.position(self.ledger.table, committed)
         self.edges.refuse_newer(live_position)
-        head = self.ledger.seen
+        head = self.ledger.head_at_look_up
         self.target.refuse_foreign(slice, head)
         present = self.target.rows(slice.condition, head)
         before = present.count() if present is not None else 0
@@ -224,7 +224,7 @@ class FilterRepair:
 
         def replace_rows(pending: Transaction) -> None:
             refuse_unordered_partitions(pending, condition, write.table.text, self.plan.declared.sink.origin)
-            pending.watch.conflict = watcher.conflict
+            pending.watch.conflict_reason = watcher.conflict
             try:
                 pending.overwrite(rows, condition, {})
             except (Py4JJavaError, AnalysisException) as error:

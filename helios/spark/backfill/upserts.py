@@ -79,7 +79,7 @@ class UpsertCommitRepair(UpsertRepair):
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         def changes(live_position: LivePosition) -> Changes:
             assert self.ledger is not None
-            return self._changes(self.ledger.seen, live_position)
+            return self._changes(self.ledger.head_at_look_up, live_position)
 
         return self.commit_changes(number, slice, REDONE, changes)
 
@@ -150,7 +150,7 @@ class UpsertCommitRepair(UpsertRepair):
         """The snapshot before the first commit; None if that commit is the first of the table."""
         first = past.commits[past.first]
         snapshot = self.target.snapshot(first.parent) if first.parent is not None else None
-        if not first.base or (first.parent is not None and snapshot is None):
+        if not first.parent_is_known or (first.parent is not None and snapshot is None):
             raise self._error(
                 "the snapshot before the first commit has expired",
                 "keep snapshots longer to repair commits; refill the target with `helios run --full-refresh`.",

@@ -41,7 +41,7 @@ from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts
 from helios.table.plans import FOLDER as PLANS
-from helios.table.plans import LAST, KeptPlan, lasting
+from helios.table.plans import LAST, KeptPlan, lasting_fields
 from helios.version import VERSION as HELIOS
 
 TABLES_FIX = "restore it from a backup, or refill the tables: `helios run --full-refresh`."
@@ -176,7 +176,7 @@ class Checkpoint:
         The plan of a run (`of_run`) is the one with which the next run is compared.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
-        content = lasting(plan.as_json(), plan.state)
+        content = lasting_fields(plan.as_json(), plan.state)
         text = self.files.read(name)
         previous = KeptPlan.parse(text) if text is not None else None
         as_stored = json.loads(json.dumps(content))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from helios.errors import LeaseError
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.jvm.death import NO_ANSWER
-from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, lease_error, parse, process_start
+from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, is_alive, lease_error, parse_holder, process_start
 
 REPLACING_SECONDS = 0.5
 """The time after which a lease file that was missing is looked up once more; it may have been replaced meanwhile."""
@@ -41,7 +41,7 @@ class Lease:
             if holder is None and not self._files.replaces_at_once:
                 time.sleep(REPLACING_SECONDS)  # a live driver may be replacing the file
                 holder = self._holder()
-            if holder is not None and alive(holder):
+            if holder is not None and is_alive(holder):
                 raise lease_error(self._location, holder)
             self._write()
         if not exclusive:
@@ -83,7 +83,7 @@ class Lease:
                 continue  # the file system is unreachable: the lease lasts for three more attempts
 
     def _holder(self) -> Holder | None:
-        return parse(self._files.read(FILE))
+        return parse_holder(self._files.read(FILE))
 
     def _write(self) -> None:
         mine: Holder = {

@@ -8,7 +8,7 @@ from typing import Any
 from helios.errors import RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.spark.jvm.errors import BAD_ROW
+from helios.spark.jvm.errors import BAD_ROW_PREFIX
 
 MAX_SHOWN = 400
 """The maximum number of characters of a row's text that a message shows."""
@@ -17,7 +17,7 @@ MAX_SHOWN = 400
 def row_in(error: BaseException) -> dict[str, str] | None:
     """Parses the reason, the text and the place of a bad row from an error; None for any other error."""
     text = str(error)
-    _, prefix, rest = text.partition(BAD_ROW)
+    _, prefix, rest = text.partition(BAD_ROW_PREFIX)
     row = json_in(rest) if prefix else None
     return {"why": "the row does not parse", "text": "", **row} if row is not None else None
 
@@ -31,7 +31,7 @@ def json_in(text: str) -> dict[str, Any] | None:
     return dict(value)
 
 
-def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
+def bad_row_error(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
     """The error to raise for a bad row.
 
     Args:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.connections import client
 from helios.catalog.names import TableName
-from helios.catalog.rows import Moved, Mover
+from helios.catalog.rows import MetadataMove, Mover
 from helios.catalog.spec import Catalog
 from helios.errors import InputError, RunError
 from helios.spark.iceberg.commit import CONFLICT, HeldCommit
@@ -117,10 +117,10 @@ def _switch_tables(switch: Mover, commits: Sequence[TableCommit]) -> bool:
     return True
 
 
-def _moved(commit: TableCommit, after: str) -> Moved:
+def _moved(commit: TableCommit, after: str) -> MetadataMove:
     metadata = commit.held.metadata
     snapshot = metadata.currentSnapshot()
-    return Moved(
+    return MetadataMove(
         commit.name.namespace,
         commit.name.table,
         before=_location(commit.held),

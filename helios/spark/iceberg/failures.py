@@ -15,12 +15,12 @@ from helios.errors import HeliosError, LeaseError, Origin, RunError, first_line
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.kinds import is_outage_message, source_kind
-from helios.spark.iceberg.bad_rows import MAX_SHOWN, bad_row, row_in
+from helios.spark.iceberg.bad_rows import MAX_SHOWN, bad_row_error, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
 from helios.spark.iceberg.schema import null_violation_error
 from helios.spark.jvm.death import NO_ANSWER, java_death
-from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
+from helios.spark.jvm.errors import EVENT_TIME_PREFIX, EXPECTATION_PREFIX, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 from helios.steps.expect import Expect
 
@@ -117,11 +117,11 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     """The error for a row that fails `expect(..., on_fail="fail")`, or has no event time; None for any other error."""
     text = str(error)
-    if UNDATED in text:
+    if EVENT_TIME_PREFIX in text:
         return _missing_event_time_error(text, plan)
-    if FAILED not in text:
+    if EXPECTATION_PREFIX not in text:
         return None
-    expectation = shortened(_line_after(FAILED, text), MAX_SHOWN)
+    expectation = shortened(_line_after(EXPECTATION_PREFIX, text), MAX_SHOWN)
     steps = [step for flow in flows(plan.stream) for step in flow.steps if isinstance(step, Expect)]
     failed_steps = [
         step
@@ -153,11 +153,11 @@ def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     row = row_in(error)
     if row is None or "at" not in row or "fix" not in row:
         return None
-    return bad_row(row, plan, row["at"], row["fix"])  # a row that a MERGE refuses
+    return bad_row_error(row, plan, row["at"], row["fix"])  # a row that a MERGE refuses
 
 
 def _missing_event_time_error(text: str, plan: Plan) -> RunError:
-    message = _line_after(UNDATED, text)
+    message = _line_after(EVENT_TIME_PREFIX, text)
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     where = next((step.origin for step in steps if message.startswith(step.text())), plan.origin)
     return RunError(
@@ -209,7 +209,7 @@ def is_outage(error: BaseException) -> bool:
     return outage_reason(error) is not None
 
 
-def expired_token(error: BaseException) -> str | None:
+def expired_token_message(error: BaseException) -> str | None:
     """The message of a catalog that no longer accepts the session's token; None for any other failure."""
     exceptions = [found for cause in _causes(error) for found in _java_exceptions(cause)]
     expired = [(name, text) for name, text in exceptions if name == "NotAuthorizedException"]

@@ -108,7 +108,7 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
     return None
 
 
-def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
+def without_pushdown(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
     """The same rows, but Spark does not push down predicates that Iceberg would evaluate differently from Spark.
 
     Spark pushes down predicates on plain columns to Iceberg. It cannot push down predicates on `nanvl(x, x)` and

@@ -70,11 +70,11 @@ class CatalogFreshness:
     """The newest metadata that this process has seen of the tables of a catalog with replicas.
 
     Attributes:
-        marks: The last version seen of each table, by its name within the catalog.
+        versions: The last version seen of each table, by its name within the catalog.
     """
 
     catalog: Catalog
-    marks: dict[str, MetadataVersion] = field(default_factory=dict)
+    versions: dict[str, MetadataVersion] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def verify(self, table: TableName, metadata: JavaTableMetadata | None) -> None:
@@ -87,7 +87,7 @@ class CatalogFreshness:
             StaleReplica: The metadata is older than the version that was last seen.
         """
         with self._lock:
-            seen = self.marks.get(table.within)
+            seen = self.versions.get(table.within)
             if seen is not None and (metadata is None or seen.newer_than(metadata)):
                 shows = f"does not show {table.text}"
                 if metadata is not None:
@@ -98,22 +98,22 @@ class CatalogFreshness:
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
-                self.marks[table.within] = MetadataVersion.of(metadata)
+                self.versions[table.within] = MetadataVersion.of(metadata)
 
-    def restore(self, marks: Mapping[str, Mapping[str, str | int]]) -> None:
+    def restore(self, versions: Mapping[str, Mapping[str, str | int]]) -> None:
         """Adopts the versions that an earlier process has seen, if they are newer than those of this process.
 
         Args:
-            marks: The versions by table, as `dataclasses.asdict` returns them.
+            versions: The versions by table, as `dataclasses.asdict` returns them.
         """
         with self._lock:
-            for name, mark in marks.items():
-                seen = self.marks.get(name)
+            for name, version in versions.items():
+                seen = self.versions.get(name)
                 earlier = MetadataVersion(
-                    str(mark["uuid"]), str(mark["location"]), int(mark["sequence"]), int(mark["updated"])
+                    str(version["uuid"]), str(version["location"]), int(version["sequence"]), int(version["updated"])
                 )
                 if seen is None or seen.updated < earlier.updated:
-                    self.marks[name] = earlier
+                    self.versions[name] = earlier
 
 
 FRESHNESS: dict[Catalog, CatalogFreshness] = {}
@@ -126,7 +126,7 @@ def track_replicas(catalog: Catalog) -> None:
     tracked = {id(freshness): freshness for freshness in map(FRESHNESS.get, members) if freshness is not None}
     shared, *others = list(tracked.values()) or [CatalogFreshness(catalog)]
     for other in others:
-        shared.restore({name: asdict(mark) for name, mark in other.marks.items()})
+        shared.restore({name: asdict(version) for name, version in other.versions.items()})
     joined = [member for member, freshness in FRESHNESS.items() if id(freshness) in tracked]
     FRESHNESS.update(dict.fromkeys((*members, *joined), shared))
 

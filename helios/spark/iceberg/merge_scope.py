@@ -55,12 +55,12 @@ class IcebergScope:
     """The scope of a command in Iceberg's terms: an expression that limits scans, and the key columns.
 
     Attributes:
-        within: Files that cannot match this expression are not read. The expression is given to Iceberg directly: Spark
-            would generate code that contains the values, and compile that code for each batch.
+        key_range: Files that cannot match this expression are not read. The expression is given to Iceberg directly:
+            Spark would generate code that contains the values, and compile that code for each batch.
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
     """
 
-    within: JavaExpression
+    key_range: JavaExpression
     columns: Sequence[str]
 
 

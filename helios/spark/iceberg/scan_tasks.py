@@ -37,14 +37,14 @@ def scan_task_scope() -> Iterator[None]:
 
 
 def read_tasks(
-    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], *, vector: int | None = None
+    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], *, vector_rows: int | None = None
 ) -> DataFrame:
     """The rows of scan tasks.
 
     Args:
         table: Iceberg's table object; its current schema defines the columns.
         tasks: Tasks of its files, at least one.
-        vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
+        vector_rows: The number of rows in a batch of a vectorized read; None for Iceberg's default.
 
     Returns:
         The table's columns. `_file` and `_pos` can be selected too, and with format v3 `_row_id` and
@@ -54,7 +54,7 @@ def read_tasks(
     staged = _STAGED.get()
     if staged is not None:
         staged.append((table, task_set))
-    connector_table, options = _staged_table(spark, table, task_set, tasks, vector)
+    connector_table, options = _staged_table(spark, table, task_set, tasks, vector_rows)
     jvm = classes()
     plan = spark_version(spark).relation(connector_table, options)
     schema = connector_table.schema()
@@ -84,17 +84,17 @@ def plan_input_partitions(
     tasks: JavaList[JavaFileScanTask],
     columns: JavaStructType,
     *,
-    vector: int | None = None,
+    vector_rows: int | None = None,
 ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory]:
     """Spark's input partitions for scan tasks, and the factory that creates their readers.
 
     Args:
         tasks: Tasks of the table's files, at least one.
-        vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
+        vector_rows: The number of rows in a batch of a vectorized read; None for Iceberg's default.
     """
     task_set = _stage(table, tasks)
     try:
-        connector_table, options = _staged_table(spark, table, task_set, tasks, vector)
+        connector_table, options = _staged_table(spark, table, task_set, tasks, vector_rows)
         builder = connector_table.newScanBuilder(options)
         builder.pruneColumns(columns)
         batch = builder.build().toBatch()
@@ -116,14 +116,14 @@ def _manager() -> JavaScanTaskSetManager:
 
 
 def _staged_table(
-    spark: SparkSession, table: JavaTable, task_set: str, tasks: JavaList[JavaFileScanTask], vector: int | None
+    spark: SparkSession, table: JavaTable, task_set: str, tasks: JavaList[JavaFileScanTask], vector_rows: int | None
 ) -> tuple[JavaConnectorTable, JavaObject]:
     """The connector table that reads staged tasks, and its read options."""
     jvm = classes()
     options: JavaMap[str, str] = jvm.java.util.HashMap()
     options.put("split-size", str(_split_size(spark, table, tasks)))
-    if vector is not None:
-        options.put("batch-size", str(vector))
+    if vector_rows is not None:
+        options.put("batch-size", str(vector_rows))
     connector_table = spark_version(spark).staged_table(table, task_set, options)
     return connector_table, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
 

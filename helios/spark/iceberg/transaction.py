@@ -204,11 +204,11 @@ class Transaction:
             change: Returns the files to add, given a scan of the target's files that may contain rows of the scope.
         """
         limits = self._limit(scope, self.read())
-        scan = self.table.newBatchScan().filter(limits.within)
+        scan = self.table.newBatchScan().filter(limits.key_range)
         files = change(scan.useSnapshot(self.base) if self.base is not None else scan)
         delta = self._written_table.newRowDelta()
         files.add_to(delta)
-        delta.conflictDetectionFilter(limits.within)
+        delta.conflictDetectionFilter(limits.key_range)
         if self.base is not None:
             delta.validateFromSnapshot(self.base)
         delta.validateDeletedFiles().validateNoConflictingDeleteFiles().validateNoConflictingDataFiles()
@@ -220,7 +220,7 @@ class Transaction:
         self.rows = scope.rows
         limits = iceberg_scope_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)
-        self._written_table.scan_filter = limits.within
+        self._written_table.scan_filter = limits.key_range
         self._written_table.before_change = self._without_manifest_merges
         return limits
 
@@ -228,7 +228,7 @@ class Transaction:
         """Makes each try of the commit first move the row changes onto other writers' commits."""
         changes = self._written_table.row_changes
         if self._base is not None and changes:
-            keys = BatchKeys(limits.columns, scope.keys, limits.within)
+            keys = BatchKeys(limits.columns, scope.keys, limits.key_range)
             rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
             self._operations.rebase = lambda: rebase.onto(_head_of(self.table, self.branch))
 

@@ -27,12 +27,12 @@ class Watch:
     """A hook that finds conflicts that Iceberg does not detect.
 
     Attributes:
-        conflict: Returns the reason why a snapshot that was committed since the look-up is a conflict; an empty text
-            for no conflict.
+        conflict_reason: Returns the reason why a snapshot that was committed since the look-up is a conflict; an
+            empty text for no conflict.
     """
 
     def __init__(self) -> None:
-        self.conflict: Callable[[JavaSnapshot], str] = lambda snapshot: ""
+        self.conflict_reason: Callable[[JavaSnapshot], str] = lambda snapshot: ""
 
 
 class AncestryValidator:
@@ -80,7 +80,7 @@ class AncestryValidator:
             if self._exclusive and changes_rows(snapshot):
                 self._reason = f"snapshot {id} was committed since this batch was looked up in the table"
                 return False
-            self._reason = self._watch.conflict(snapshot)
+            self._reason = self._watch.conflict_reason(snapshot)
             if self._reason:
                 return False
         self._reason = "the history no longer reaches back to the look-up of this batch in the table"

@@ -12,19 +12,19 @@ from helios.spark.jvm.types.java import JavaThrowable
 CONFLICTS = ("ValidationException", "CommitFailedException")
 """Iceberg's exceptions for a commit that conflicts with another writer's commit."""
 
-FAILED = "helios: expectation failed: "
+EXPECTATION_PREFIX = "helios: expectation failed: "
 """The prefix of Helios's message about a failed expectation, inside Spark's message."""
 
-UNDATED = "helios: no event time: "
+EVENT_TIME_PREFIX = "helios: no event time: "
 """The prefix of Helios's message about a row without an event time, inside Spark's message."""
 
-REGISTRY = "helios: registry: "
+REGISTRY_PREFIX = "helios: registry: "
 """The prefix of a task's message about a schema that the schema registry refuses, inside Spark's message."""
 
-BAD_ROW = "helios: bad row: "
+BAD_ROW_PREFIX = "helios: bad row: "
 """The prefix, inside Spark's message, of a JSON object with a row that does not parse and the row's file or topic."""
 
-FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
+FAILED_READ_PATTERN = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
 """The pattern of Spark's message about a file that Spark could not read."""
 
 
@@ -58,7 +58,7 @@ MAX_CAUSES = 20
 """The maximum number of exceptions in a chain that are read, because a chain of causes may have a cycle."""
 
 
-def cause_of(error: BaseException) -> str:
+def innermost_message(error: BaseException) -> str:
     """The first line of the innermost message among an error's Java causes."""
     messages = [text for cause in java_causes(error) if (text := str(cause.getMessage() or "").strip())]
     if not messages and isinstance(error, Py4JJavaError):
@@ -66,11 +66,11 @@ def cause_of(error: BaseException) -> str:
     return (messages[-1] if messages else str(error)).strip().splitlines()[0]
 
 
-def file_of(error: BaseException) -> str | None:
+def unreadable_file(error: BaseException) -> str | None:
     """The file that Spark could not read, as Spark's message names the file; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
-        match = FAILED_READ.search(str(cause))
+        match = FAILED_READ_PATTERN.search(str(cause))
         if match is not None:
             return match[1]
         cause = cause.__cause__

@@ -25,7 +25,7 @@ class SparkVersion:
             to the last argument, the map of the read options.
         relation: Creates a relation from a connector table and read options.
         pins_scans: Whether Helios must pin the scans of a table that Python implements to a snapshot.
-        streams: Returns the Java package that has `StreamingExecutionRelation` and `MetadataLogFileIndex`.
+        streaming_package: Returns the Java package that has `StreamingExecutionRelation` and `MetadataLogFileIndex`.
         checkpoint_class: The Java class that writes a checkpoint through Hadoop's `FileSystem`.
     """
 
@@ -33,7 +33,7 @@ class SparkVersion:
     staged_table: Callable[[JavaTable, str, JavaMap[str, str]], JavaConnectorTable]
     relation: Callable[[JavaConnectorTable, JavaObject], JavaRelation]
     pins_scans: bool
-    streams: Callable[[], Any]
+    streaming_package: Callable[[], Any]
     checkpoint_class: str
 
 
@@ -90,7 +90,7 @@ VERSIONS: dict[str, SparkVersion] = {
         staged_table=_staged_table_40,
         relation=_relation_40,
         pins_scans=False,  # Iceberg itself passes the branch to the scan of any table
-        streams=lambda: classes().org.apache.spark.sql.execution.streaming,
+        streaming_package=lambda: classes().org.apache.spark.sql.execution.streaming,
         checkpoint_class="org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
     ),
     "4.1": SparkVersion(
@@ -98,7 +98,7 @@ VERSIONS: dict[str, SparkVersion] = {
         staged_table=_staged_table_41,
         relation=_relation_41,
         pins_scans=True,  # Iceberg pins only the scans of its own table class
-        streams=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
+        streaming_package=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
         checkpoint_class="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }

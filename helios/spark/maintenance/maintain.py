@@ -132,7 +132,7 @@ def _only(expiry: E, ids: list[int]) -> E:
     return expiry
 
 
-def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
+def remove_orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
     """Deletes the files in a table's folder that no snapshot of any branch references.
 
     Args:
@@ -151,7 +151,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
     def remove(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
-            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_within)}, "
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_name_in_catalog)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
         return tuple(sorted(row[0] for row in rows))

@@ -18,7 +18,7 @@ from helios.catalog.spec import Catalog
 from helios.errors import HeliosError, first_line
 from helios.model.maintenance import Maintenance
 from helios.spark.maintenance.compact import Compaction, compact, head_of, load_existing, target_size
-from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
+from helios.spark.maintenance.maintain import Expired, Orphans, expire, remove_orphans
 from helios.table.maintenance import expiry_plan
 from helios.table.readers import warehouses
 from helios.table.refs import refresh
@@ -45,7 +45,7 @@ Between the two, the number is a twentieth of the files that the table would hav
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class MaintenanceResult:
     """The result of one maintenance task between two batches.
 
     Attributes:
@@ -100,7 +100,7 @@ class Maintainer:
         self._not_before: dict[str, float] = {}
         self._baseline: dict[str, int] = {}  # the numbers of files after the last compaction
 
-    def after_batch(self) -> list[Upkeep]:
+    def after_batch(self) -> list[MaintenanceResult]:
         """Runs the tasks that are due, and returns their results; a failure does not stop the writer."""
         work: list[tuple[str, Callable[[], Compaction | Expired | Orphans | None]]] = []
         if self.settings.compact is not None:
@@ -112,14 +112,14 @@ class Maintainer:
         results = (self._try(kind, act) for kind, act in work if time.time() >= self._not_before.get(kind, 0))
         return [result for result in results if result is not None]
 
-    def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
+    def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> MaintenanceResult | None:
         began = time.monotonic()
         try:
             done = act()
         except (HeliosError, Py4JError, PySparkException, OSError) as error:
             self._not_before[kind] = time.time() + RETRY_SECONDS
-            return Upkeep(kind, problem=first_line(error), seconds=time.monotonic() - began)
-        return Upkeep(kind, done, seconds=time.monotonic() - began) if done is not None else None
+            return MaintenanceResult(kind, problem=first_line(error), seconds=time.monotonic() - began)
+        return MaintenanceResult(kind, done, seconds=time.monotonic() - began) if done is not None else None
 
     def _due(self, kind: str, every: float) -> bool:
         return time.time() - self._last_times.get(kind, 0.0) >= every
@@ -164,7 +164,7 @@ class Maintainer:
         return done if done.snapshots else None
 
     def _orphans(self) -> Orphans | None:
-        done = orphans(self.spark, self.table, self.settings.orphans or 0.0)
+        done = remove_orphans(self.spark, self.table, self.settings.orphans or 0.0)
         self._store_time("orphans")
         return done if done.files else None
 

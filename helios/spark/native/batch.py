@@ -83,7 +83,7 @@ class NativeBatch:
         catalog: The catalog of the table that is written.
         only_if_better: Whether to leave the batch to Spark if Spark is faster, or writes far fewer files.
         explain: Is called with the reason if Spark must write the batch.
-        planned: Whether Spark has planned to read these files, too, and has counted them already.
+        counted_by_spark: Whether Spark has planned to read these files, too, and has counted them already.
         files_counted: A list that has an item once the files are counted, so that a batch that is written again after
             a conflict is counted once.
         dropped: A list whose item is the number of rows that expectations dropped. The list is empty until the engine
@@ -95,7 +95,7 @@ class NativeBatch:
     catalog: Catalog
     only_if_better: bool
     explain: Callable[[str], None]
-    planned: bool = True
+    counted_by_spark: bool = True
     files_counted: list[bool] = field(default_factory=list, compare=False)
     dropped: list[int] = field(default_factory=list, compare=False)
 
@@ -109,7 +109,7 @@ class NativeBatch:
         """Counts the files as read; does nothing when called again."""
         if not self.files_counted:
             self.files_counted.append(True)
-            self.files.done(self.planned)
+            self.files.report_read(self.counted_by_spark)
 
     def count_dropped(self, reports: Iterable[TaskReport]) -> None:
         """Stores the sum of the dropped rows in the reports of tasks."""

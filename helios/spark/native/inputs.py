@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
-from helios.native.work import InputFile, Text
+from helios.native.work import InputFile, LinesFormat
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.files import JavaFileReporter, JavaFileScanTask
@@ -49,7 +49,7 @@ class Inputs:
     ids: Mapping[str, int] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, tuple[str, str] | None], ...] = ()
-    texts: tuple[Text, ...] = ()
+    texts: tuple[LinesFormat, ...] = ()
 
 
 class SourceFiles(Protocol):
@@ -73,11 +73,11 @@ class SourceFiles(Protocol):
     def commits(self) -> Mapping[str, int]:
         """The sequence number of the commit of each file, by the file's location; empty for files outside of tables."""
 
-    def done(self, planned: bool) -> None:
+    def report_read(self, counted_by_spark: bool) -> None:
         """Is called when the engine has read the files, to count them.
 
         Args:
-            planned: Whether Spark has planned to read these files, too, and has counted them already.
+            counted_by_spark: Whether Spark has planned to read these files, too, and has counted them already.
         """
 
 
@@ -145,7 +145,7 @@ class TableFiles:
 
     Attributes:
         tasks: A scan task for each file.
-        on_read: Is called by `done`, with the argument of `done`.
+        on_read: Is called by `report_read`, with the argument of `report_read`.
     """
 
     spark: SparkSession
@@ -153,7 +153,7 @@ class TableFiles:
     catalog: Catalog
     columns: StructType
     tasks: JavaList[JavaFileScanTask]
-    on_read: Callable[[bool], None] = field(default=lambda planned: None, compare=False)
+    on_read: Callable[[bool], None] = field(default=lambda counted_by_spark: None, compare=False)
 
     @property
     def size(self) -> int:
@@ -180,8 +180,8 @@ class TableFiles:
     def commits(self) -> Mapping[str, int]:
         return {file.location: file.sequence or 0 for file in self._files}
 
-    def done(self, planned: bool) -> None:
-        self.on_read(planned)
+    def report_read(self, counted_by_spark: bool) -> None:
+        self.on_read(counted_by_spark)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class FolderFiles:
 
     columns: StructType
     groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
-    texts: tuple[Text, ...] = ()
+    texts: tuple[LinesFormat, ...] = ()
 
     @property
     def size(self) -> int:
@@ -231,5 +231,5 @@ class FolderFiles:
     def commits(self) -> Mapping[str, int]:
         return {}
 
-    def done(self, planned: bool) -> None:
+    def report_read(self, counted_by_spark: bool) -> None:
         return None

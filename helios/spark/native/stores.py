@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from helios.catalog.conf import pyiceberg_properties, spark_conf
 from helios.catalog.spec import Catalog
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.native.program import NotNative
 from helios.plan.native.choice import CLIENT_PROPERTIES, refuse_catalog
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -35,7 +35,7 @@ class Store:
         """The path on the local disk, or the URI, by which tasks open a file; raises `NotNative` if they cannot."""
         if location.startswith(("/", "file:")):
             return "/" + location.removeprefix("file:").lstrip("/")
-        kind = kind_of(location)
+        kind = storage_type_of(location)
         scheme = location.partition(":")[0]
         if kind is None:
             raise NotNative(f"files are on {scheme}, and the engine reads local disks, S3, ADLS and GCS")
@@ -49,7 +49,7 @@ class Store:
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
     """The store of a table's files; raises `NotNative` if tasks would not access the files as Spark does."""
-    kind = kind_of(str(table.location()))
+    kind = storage_type_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()
     refuse_catalog(catalog)

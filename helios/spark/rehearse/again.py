@@ -44,7 +44,7 @@ def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
     return OffsetLog(
         checkpoint=identity.id,
         ends=ends_by_source,
-        committed=max(checkpoint.batches("commits"), default=-1),
+        last_committed=max(checkpoint.batches("commits"), default=-1),
         starts=starts_by_source,
     )
 

@@ -28,7 +28,7 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.observer import Silent
+from helios.spark.observer import SilentObserver
 from helios.spark.rehearse import lake
 from helios.spark.rehearse.again import PastSources, UnreadableInput, copy_columns
 from helios.spark.run.batches import run_batch
@@ -40,7 +40,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.stored_records import known_records
-from helios.spark.sinks.table import TableSink, has_written, shape
+from helios.spark.sinks.table import TableSink, apply_layout, has_written
 from helios.table.ledger import Record
 from helios.table.rehearsal import CommittedBatch, Rerun
 
@@ -56,7 +56,7 @@ class UnreadableCommit(Exception):
         self.index, self.why = index, why
 
 
-class RehearsalRun(Silent):
+class RehearsalRun(SilentObserver):
     """Observes the run of a rehearsal: counts rejected rows, and collects notes for the user."""
 
     once = True
@@ -196,7 +196,7 @@ class Attempt:
             )
         )  # fmt: skip
         columns = self._columns(plan, table, df, name)
-        shape(spark, plan, table)  # the partitioning, sort order and branch that the sink declares
+        apply_layout(spark, plan, table)  # the partitioning, sort order and branch that the sink declares
         self._restore_upsert_state(real, context)
         lease = Lease(query.checkpoint)
         lease.acquire()
@@ -247,7 +247,7 @@ class Attempt:
             fix = TEST_INSTEAD
         elif state.has_keys and record is not None:
             same_checkpoint = record.checkpoint == first.checkpoint
-            batch = min(first.follows + 1, first.batch)
+            batch = min(first.previous_batch + 1, first.batch)
             restored = context.upsert_state(context.plan.write.table, None)
             if not (same_checkpoint and restored.begin_as_copy(self.spark, state, batch)):
                 why = f"the keys that it remembered before batch {first.batch} have since been merged with later ones"
@@ -296,7 +296,7 @@ class Attempt:
 
     def _batch(self, job: Job, sources: PastSources, number: int, rerun: Rerun, result: AttemptResult) -> int:
         """Runs a batch, and returns how many rows it wrote."""
-        past = self.commits[rerun.owner] if rerun.owner < len(self.commits) else None
+        past = self.commits[rerun.commit_index] if rerun.commit_index < len(self.commits) else None
         batch, pins = sources.batch(number, rerun), sources.pins(rerun, past)
         if pins:
             job.checkpoint.pin(number, pins)
@@ -309,7 +309,7 @@ class Attempt:
             sources.probe(batch)  # raises `UnreadableInput` if the cause is missing input, and not the script
             raise
         rows = commit.rows if commit is not None else 0
-        result.rows[rerun.owner] = result.rows.get(rerun.owner, 0) + rows
+        result.rows[rerun.commit_index] = result.rows.get(rerun.commit_index, 0) + rows
         return rows
 
 
@@ -317,8 +317,8 @@ def _by_commit(reruns: Sequence[Rerun], first: int) -> Iterator[tuple[int, list[
     """The batches of each commit, by its index, from the first commit on."""
     by_commit: dict[int, list[Rerun]] = {}
     for rerun in reruns:
-        if rerun.owner >= first:
-            by_commit.setdefault(rerun.owner, []).append(rerun)
+        if rerun.commit_index >= first:
+            by_commit.setdefault(rerun.commit_index, []).append(rerun)
     yield from by_commit.items()
 
 

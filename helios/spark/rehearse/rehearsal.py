@@ -64,7 +64,7 @@ class Rehearsal:
         log = offset_log(Checkpoint(self.spark, self.plan.checkpoint))
         batches, self.unread = reruns(self.commits, log)
         if self._has_later_commits():
-            batches = [rerun for rerun in batches if rerun.owner < len(self.commits)]
+            batches = [rerun for rerun in batches if rerun.commit_index < len(self.commits)]
         first = 0
         while True:
             first = self._first_readable(first, batches)
@@ -78,7 +78,7 @@ class Rehearsal:
             except UnreadableCommit as problem:
                 self.unread[problem.index] = problem.why
                 if problem.index >= len(self.commits):  # batches after the last commit
-                    batches = [rerun for rerun in batches if rerun.owner < len(self.commits)]
+                    batches = [rerun for rerun in batches if rerun.commit_index < len(self.commits)]
                 else:
                     first = problem.index + 1
 
@@ -106,12 +106,12 @@ class Rehearsal:
 
         If the mode only adds rows, at least one commit from there on must be readable; otherwise, all of them.
         """
-        readable = {rerun.owner for rerun in batches} - self.unread.keys()
+        readable = {rerun.commit_index for rerun in batches} - self.unread.keys()
         appends = self._attempt(first, batches).appends
         while first < len(self.commits):
             later = range(first, len(self.commits))
             commit = self.commits[first]
-            if not appends and not commit.base:
+            if not appends and not commit.parent_is_known:
                 self.unread[first] = "the snapshot before it has expired"
             elif (any if appends else all)(index in readable for index in later):
                 return first
@@ -269,12 +269,12 @@ class Rehearsal:
         if index == len(self.commits):
             return batch > self.commits[-1].batch
         commit = self.commits[index]
-        return commit.follows < batch <= commit.batch and at <= commit.committed.timestamp()
+        return commit.previous_batch < batch <= commit.batch and at <= commit.committed.timestamp()
 
     def _replays(self) -> bool:
         """True if rejected rows were replayed since; they are then no longer in the quarantine."""
         names = {name + REPLAY for name in self.plan.write.pipelines}
-        return any(other.pipeline in names for other in self.history.since(self.commits[0].snapshots[0]))
+        return any(other.pipeline in names for other in self.history.others_since(self.commits[0].snapshots[0]))
 
     def _steps(self) -> Iterator[str]:
         """Yields the differences from the plan of the last commit; each new step has its line in the script."""
@@ -297,7 +297,7 @@ class Rehearsal:
             yield "commits before the last full refresh are left out"
         if self._replays():
             yield "rejected rows were replayed since: how many there were at the time is unknown"
-        others = self.history.since(self.commits[attempt.first].snapshots[0])
+        others = self.history.others_since(self.commits[attempt.first].snapshots[0])
         yield from _notes_on_others(others, self.history.names, appends=attempt.appends)
         if result.first_left_out is not None and (attempt.appends or not result.failed):
             yield f"--rows {self.max_rows:,} was reached: later commits are not rehearsed"

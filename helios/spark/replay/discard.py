@@ -11,11 +11,11 @@ from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.sinks.audit import audit_branch
 from helios.spark.sinks.ledger import Ledger
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.quarantine import DiscardedBatch
 
 
-def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, record: Record) -> None:
+def commit_discard(spark: SparkSession, name: TableName, discarded: DiscardedBatch, record: Record) -> None:
     """Tags the batch's snapshot, removes the audit branch and writes the pipeline's record, in one commit.
 
     Args:
@@ -33,7 +33,7 @@ def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, reco
         raise changed_error
     key = Ledger(table, discarded.pipeline, record.checkpoint, record.steps).key
     ref, text = table.refs().get(branch), table.properties().get(key)
-    current = parse(text, key, name.text) if text is not None else None
+    current = parse_record(text, key, name.text) if text is not None else None
     if (
         ref is None
         or int(ref.snapshotId()) != discarded.snapshot

@@ -32,7 +32,7 @@ from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.applied_batches import record_applied_batches
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.kinds import TABLES
+from helios.spark.sinks.kinds import SINGLE_TABLE_SINKS
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
@@ -366,7 +366,7 @@ class Replay:
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
             lease=lease,
-            replays=True,
+            is_replay=True,
         )
         if plan.write.sink.routing is not None:
             return ReplayRoutedSink(context, lambda sink: self._with_upsert_state(sink, checkpoint))
@@ -377,7 +377,9 @@ class Replay:
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        sink = TABLES[plan.write.sink.target_kind](context, plan.write.table, table, plan.write.sink.branch_name)
+        sink = SINGLE_TABLE_SINKS[plan.write.sink.target_kind](
+            context, plan.write.table, table, plan.write.sink.branch_name
+        )
         sink = self._with_upsert_state(sink, checkpoint)
         record_applied_batches(sink.ledger, (ledger.pipeline,))  # someone may have published a failed audit by hand
         return sink

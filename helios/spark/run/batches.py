@@ -20,7 +20,7 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
-from helios.spark.jvm.errors import file_of
+from helios.spark.jvm.errors import unreadable_file
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
 from helios.spark.run.other_writers import refuse_out_of_step
@@ -69,7 +69,7 @@ def _skip_unreadable_file(job: Job, batch: Batch, error: Exception) -> bool:
 
     So far, only rejected rows of the batch may be written. They are replaced when the batch runs again.
     """
-    path = file_of(error)
+    path = unreadable_file(error)
     if path is None:
         return False
     if is_outage(error):
@@ -205,7 +205,7 @@ def _follow(job: Job, df: DataFrame) -> None:
         started.set_result(query)
         job.run.follow(query)
         if job.run.once:
-            job.run.left(remaining_data(job, query))
+            job.run.data_left(remaining_data(job, query))
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error, so the errors themselves were kept.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]

@@ -13,7 +13,7 @@ from helios.spark.checkpoint.files import Identity
 from helios.spark.run.quarantines import former_quarantines, with_quarantine
 from helios.spark.run.renamed import rename_in_tables
 from helios.spark.sinks.ledger import Ledger
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.refs import LEDGER
 
 
@@ -52,7 +52,7 @@ def write_claim(
     if was is not None and identity.pipeline == was:
         # The property under the former name is read before any stamps of snapshots, which may be older.
         text = ledger.table.properties().get(LEDGER + was)
-        moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
+        moved = parse_record(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()
         ledger.claim(_with_additions(claim, (moved or claim).renamed(was)), forget=was)
     elif unclaimed or (old is not None and _with_additions(claim, old) != old):

@@ -80,7 +80,9 @@ class ReplicaChoice:
         if len(self) == 1:
             return
         known = [freshness.FRESHNESS[catalog] for catalog in self._combinations[0]]
-        marks = {each.catalog.name: {name: asdict(mark) for name, mark in sorted(each.marks.items())} for each in known}
+        marks = {
+            each.catalog.name: {name: asdict(mark) for name, mark in sorted(each.versions.items())} for each in known
+        }
         if marks != self._stored_marks:
             files.write(SEEN, json.dumps(marks))
             self._stored_marks = marks

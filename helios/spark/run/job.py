@@ -29,7 +29,7 @@ from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
 from helios.spark.steps import late, materialized_view
 from helios.spark.steps.build import Built, NativeRows, build
-from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded
+from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded_entries
 
 if TYPE_CHECKING:
     from helios.spark.run.late import LateRows
@@ -216,7 +216,7 @@ class Job:
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._has_analyzed_columns(native):
-            native = replace(native, planned=False)
+            native = replace(native, counted_by_spark=False)
             return NativeRows(native, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 
@@ -278,7 +278,7 @@ class Job:
             return None
         if self.plan.view is not None:
             [rows] = rows_by_source.values()
-            [entry] = recorded(batch.position)
+            [entry] = recorded_entries(batch.position)
             assert entry.position is not None
             snapshot = entry.position.snapshot
             return materialized_view.recomputed(spark, self.plan, self.plan.view, _not_none(rows), snapshot)

@@ -20,7 +20,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
 from helios.spark.sinks.stored_records import known_records
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.positions import SNAPSHOT, Batch, same_source
 from helios.table.refs import LEDGER, OWN_SUFFIXES
 
@@ -84,7 +84,8 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
     text = table.properties().get(key) if was is not None and was != plan.pipeline else None
     if was is None or text is None or table.properties().get(LEDGER + was) is None:
         return
-    if was in parse(text, key, table.name()).formerly:  # the rename is done; another pipeline has the former name now
+    if was in parse_record(text, key, table.name()).formerly:
+        # The rename is done; another pipeline has the former name now.
         return
     raise CheckpointError(
         f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a renamed "

@@ -179,7 +179,7 @@ class PipelineQuery:
             checkpoint=self.checkpoint,
             observer=self.run,
             again=repeat if again else None,
-            combines=cache(self._why_not_row_by_row),
+            why_not_row_by_row=cache(self._why_not_row_by_row),
         )
         restart = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
         validator = StartupValidator(context, compiled=self.compiled, beside=beside, siblings=siblings, **restart)

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from helios.errors import HeliosError
 from helios.model.values import counted
-from helios.spark.jvm.errors import cause_of
+from helios.spark.jvm.errors import innermost_message
 from helios.spark.run.job import Job, StreamingQuery
 from helios.table.positions import Lag
 
@@ -26,7 +26,7 @@ def remaining_data(job: Job, query: StreamingQuery) -> list[str]:
         texts = [text for source in job.followed.values() if (text := source.unread_data())]
         return [*texts, *_waiting_groups(job, query)]
     except (Py4JError, PySparkException) as error:  # all rows are committed: the run does not fail
-        return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]
+        return [f"it is unknown which rows wait for a later run: {innermost_message(error)}"]
     except HeliosError as error:
         return [f"it is unknown which rows wait for a later run: {error.what}"]
 

@@ -28,7 +28,7 @@ from helios.spark.run.renamed import move_checkpoint
 from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.quarantine import NAMES
 from helios.spark.sinks.quarantined import rename_rows
-from helios.table.ledger import parse
+from helios.table.ledger import parse_record
 from helios.table.refs import BACKFILL, LEDGER, OWN_SUFFIXES, REPLAY
 
 
@@ -168,7 +168,7 @@ def _planned_move(spark: SparkSession, tables: tuple[TableName, TableName], name
 
 def _rename_table(spark: SparkSession, old: TableName, new: TableName) -> None:
     try:
-        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_within}")
+        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_name_in_catalog}")
     except (PySparkException, Py4JJavaError) as error:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(
@@ -213,12 +213,12 @@ def _renamed_records(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[
             if text is None:
                 continue
             yield old, None
-            record, newer_text = parse(text, old, table.name()), properties.get(new)
+            record, newer_text = parse_record(text, old, table.name()), properties.get(new)
             is_record = not suffix  # not the record of a replay or a backfill
             if newer_text is None:
                 yield new, (record.renamed(was) if is_record else record).as_json()
             elif is_record:  # the pipeline has run under the new name already, so the record there is newer
-                newer = parse(newer_text, new, table.name())
+                newer = parse_record(newer_text, new, table.name())
                 beside = tuple(dict.fromkeys((*record.beside, *newer.beside)))
                 yield new, replace(newer.renamed(was), beside=beside).as_json()
 

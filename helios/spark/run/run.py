@@ -21,10 +21,10 @@ from helios.model import html
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.protocol import ReplanNeeded
 from helios.sources.kinds import source_kind
-from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
+from helios.spark.iceberg.failures import expired_token_message, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
-from helios.spark.maintenance.upkeep import Upkeep
+from helios.spark.maintenance.upkeep import MaintenanceResult
 from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.events import Event
 from helios.spark.run.failover import ReplicaChoice
@@ -201,7 +201,8 @@ class PipelineRun:
             except Exception as error:
                 reason = outage_reason(error)
                 if reason is None and self._served and self._replica_choice.requests_tokens:
-                    reason = expired_token(error)  # after an outage of the token server; a new session gets a new token
+                    # After an outage of the token server; a new session gets a new token.
+                    reason = expired_token_message(error)
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -295,7 +296,7 @@ class PipelineRun:
         self._postponed = True
         self._metrics.retried()
 
-    def maintained(self, done: Upkeep) -> None:
+    def maintained(self, done: MaintenanceResult) -> None:
         """Emits the event of maintenance between two batches."""
         message = f"{done.kind} failed: {done.problem}" if done.problem else summary(done)
         self._event("maintained", seconds=done.seconds, message=message)
@@ -306,7 +307,7 @@ class PipelineRun:
             self._noted.add(message)
             self._event("noted", message=message)
 
-    def left(self, texts: Sequence[str]) -> None:
+    def data_left(self, texts: Sequence[str]) -> None:
         """Stores the texts that name the data that is left for a later run; the last event shows them."""
         self._left = texts
 

@@ -46,7 +46,7 @@ from helios.spark.run.upsert_keys import drop_former, keys_folder_of, take_over,
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.kinds import OTHERS, TABLES
+from helios.spark.sinks.kinds import OTHER_SINKS, SINGLE_TABLE_SINKS
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
@@ -54,7 +54,7 @@ from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import RollbackGuard, forget_lost_replay
 from helios.spark.sinks.stored_records import known_records
-from helios.spark.sinks.table import create, has_written, shape
+from helios.spark.sinks.table import apply_layout, create, has_written
 from helios.table.ledger import Record
 
 
@@ -104,8 +104,9 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        # A sink of many tables, or an output; None for one table.
-        self.other_sink = OTHERS.get(plan.write.sink.target_kind)
+        self.other_sink = OTHER_SINKS.get(
+            plan.write.sink.target_kind
+        )  # of many tables, or an output; None for one table
         self.branch = plan.write.sink.branch_name
         self._followed_reads = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._followed_reads)
@@ -216,7 +217,7 @@ class StartupValidator:
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
         """Rejects --new-checkpoint and --full-refresh for pipelines that cannot be resumed or refilled."""
         if self.other_sink is not None:
-            raise self.other_sink.unresumable(self.context)
+            raise self.other_sink.unresumable_error(self.context)
         if self.full_refresh:
             return
         resumable = self.plan.path is ReadPath.RANGES
@@ -278,7 +279,7 @@ class StartupValidator:
         upserts = plan.write.mode.upsert is not None
         record_before = self._last_record(table) if table is not None and upserts else None
         if table is not None:
-            shape(self.spark, plan, table)
+            apply_layout(self.spark, plan, table)
         if existing is None:
             self._reset(lease, identity, old, table)
             # The id is stored before the record names it: if this driver dies in between, the next one has the same id.
@@ -305,7 +306,7 @@ class StartupValidator:
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
-            shape(self.spark, plan, table)
+            apply_layout(self.spark, plan, table)
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
         if upserts:
@@ -314,7 +315,7 @@ class StartupValidator:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
             ledger.refuse_behind(last)
-        sink_class = TABLES[plan.write.sink.target_kind]
+        sink_class = SINGLE_TABLE_SINKS[plan.write.sink.target_kind]
         return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), last_planned=last)
 
     def _verified_record(self, table: JavaTable, existing: Identity | None) -> Record | None:
@@ -355,7 +356,7 @@ class StartupValidator:
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retry_policy)
             for each in quarantines(context, record):
-                each.empty(identity.id)
+                each.delete_own_rows(identity.id)
             self.checkpoint.clear()
             if start is not None:
                 self.checkpoint.write_start(start)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from helios.model.values import counted
-from helios.spark.maintenance.upkeep import Upkeep
+from helios.spark.maintenance.upkeep import MaintenanceResult
 
 
-def summary(upkeep: Upkeep) -> str:
+def summary(upkeep: MaintenanceResult) -> str:
     done: Any = upkeep.done
     return SUMMARIES[upkeep.kind](done)
 

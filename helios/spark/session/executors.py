@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from helios.catalog.conf import spark_conf
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.errors import ConfigError, EnvironmentProblem, Origin
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
@@ -141,11 +141,13 @@ def folders_of(plan: Plan, checkpoint: str) -> list[Folder]:
     for catalog in plan.catalogs:
         conf = spark_conf(catalog)
         warehouse = conf.get(f"spark.sql.catalog.{catalog.name}.warehouse", "")
-        if kind_of(warehouse) == "local":
+        if storage_type_of(warehouse) == "local":
             purpose = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
             fix = f"give a folder that every machine sees, as path= or warehouse=, {STORAGE_ADVICE}"
             folders.append(Folder(_path(warehouse), purpose, fix, catalog.origin))
-    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in folders):
+    if storage_type_of(checkpoint) == "local" and not any(
+        _path(checkpoint).is_relative_to(folder.path) for folder in folders
+    ):
         purpose = f"pipeline {plan.pipeline} keeps its progress in"
         fix = 'give a place that every machine sees: .checkpoint("/shared/checkpoints/...") or .checkpoint("s3://...")'
         folders.append(Folder(_path(checkpoint), purpose, fix, plan.declared.sink.origin))

@@ -30,7 +30,7 @@ JARS, SQL_EXTENSIONS = "spark.jars", "spark.sql.extensions"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
-STATE = {
+STATE_STORE_CONF = {
     # RocksDB keeps the state outside of the heap, and a batch stores only its changes. Spark's default provider keeps
     # two copies of all state in memory.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -52,7 +52,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Spark's own pattern lacks access-key, account.key, connection-string, sas-token, credential and Authorization.
     REDACTION: SECRETS,
-    **STATE,
+    **STATE_STORE_CONF,
 }
 WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
 """The daemon whose Python workers ignore a SIGTERM. Workers with another Python may lack Helios and so the daemon."""

@@ -36,7 +36,7 @@ from helios.spark.session.launch import (
     EXTENSIONS,
     OPTIONS_REDACTION,
     REDACTION,
-    STATE,
+    STATE_STORE_CONF,
     Jvm,
     arguments,
     launch,
@@ -247,7 +247,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         cloned.conf.set(key, DEFAULTS[key])
     conf = cloned._jsparkSession.sessionState().conf()
-    for key, value in STATE.items():
+    for key, value in STATE_STORE_CONF.items():
         if not conf.contains(key):
             cloned.conf.set(key, value)
     return cloned

@@ -18,7 +18,7 @@ _PACKAGE = __name__.split(".", maxsplit=1)[0]
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def ship(module: ModuleType, spark: SparkSession) -> list[str]:
+def send_to_executors(module: ModuleType, spark: SparkSession) -> list[str]:
     """Makes pickle send by value the functions of a script and of the modules in the script's folder.
 
     This works for modules that are already imported. A module that a function imports later, when it runs, is sent to
@@ -42,8 +42,8 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     return [module.__name__, *(m.__name__ for m in neighbors)]
 
 
-def ship_declared(file: str, spark: SparkSession) -> None:
-    """Calls `ship` for the module that declares a pipeline; does nothing if the tasks run on this machine.
+def send_declaring_module(file: str, spark: SparkSession) -> None:
+    """Calls `send_to_executors` for the module that declares a pipeline; does nothing if the tasks run on this machine.
 
     Args:
         file: The module's file, or the name of a notebook cell. Functions of a cell are always pickled by value.
@@ -53,7 +53,7 @@ def ship_declared(file: str, spark: SparkSession) -> None:
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if path and os.path.abspath(path) == os.path.abspath(file) and sys.modules.get(module.__name__) is module:
-            ship(module, spark)
+            send_to_executors(module, spark)
             return
 
 

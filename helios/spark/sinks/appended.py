@@ -22,8 +22,8 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, without_steps
-from helios.table.inputs import Input, Node, Range, SnapshotLookup, State
+from helios.table.appended import Appended, Entry, Finding, Verdict, entry_of, first_changed_state, without_steps
+from helios.table.inputs import Input, RangeInput, RetainedSnapshot, SnapshotLookup, StateInput
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_input
 
@@ -66,7 +66,7 @@ class AppendLedger(Ledger):
         self._plan, self._name = plan, name
         self._again = context.again
         self._observer = context.observer
-        self._combines = context.combines
+        self._why_not_row_by_row = context.why_not_row_by_row
         self._lookups = [_lookup_of(context, read) for read in plan.reads]
         self._appended = Appended()
         self._compared: Record | None = None  # the record that the last batch was compared with
@@ -112,7 +112,7 @@ class AppendLedger(Ledger):
 
     def _note_earlier_state(self, batch: Batch) -> None:
         """Reports, before the write, that rows of an earlier state of a source are appended again."""
-        earlier = earlier_state(self._compared.position, batch.position) if self._compared is not None else None
+        earlier = first_changed_state(self._compared.position, batch.position) if self._compared is not None else None
         if earlier is None:
             return
         _, entry = earlier
@@ -139,7 +139,7 @@ class AppendLedger(Ledger):
         record = super().record_of(batch, snapshot, sequence)
         if self._entry is None:
             return record
-        added = self._appended.add(replace(self._entry, by=snapshot), combines=self._combines)
+        added = self._appended.add(replace(self._entry, by=snapshot), why_not_row_by_row=self._why_not_row_by_row)
         return replace(record, appended=added.as_json())
 
     def with_batches(self, record: Record, batches: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
@@ -149,7 +149,7 @@ class AppendLedger(Ledger):
             position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
             entry = entry_of(position, steps, self._lookups, int(snapshot.snapshotId()))
             if entry is not None:
-                known = known.add(entry, combines=self._combines)
+                known = known.add(entry, why_not_row_by_row=self._why_not_row_by_row)
         return replace(record, appended=known.as_json())
 
     # the appended inputs
@@ -161,12 +161,12 @@ class AppendLedger(Ledger):
         self._entry = entry_of(batch.position, self.steps, self._lookups)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        finding = self._appended.judge(self._entry, self._lookups, self._combines)
+        finding = self._appended.judge(self._entry, self._lookups, self._why_not_row_by_row)
         self.all_known = self._appended.complete
         if finding.verdict is Verdict.NEW and not self.all_known:
             stamped = self._stamped_inputs()
             self.all_known = stamped.complete
-            return stamped.judge(self._entry, self._lookups, self._combines)
+            return stamped.judge(self._entry, self._lookups, self._why_not_row_by_row)
         return finding
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class AppendLedger(Ledger):
         last = entry_of(record.position, record.steps, self._lookups, record.snapshot)
         if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
             return known
-        return known.add(last, combines=self._combines)
+        return known.add(last, why_not_row_by_row=self._why_not_row_by_row)
 
     def _parsed(self, fields: Mapping[str, Any]) -> Appended:
         try:
@@ -217,7 +217,7 @@ class AppendLedger(Ledger):
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(entries):
-            known = known.add(entry, combines=self._combines)
+            known = known.add(entry, why_not_row_by_row=self._why_not_row_by_row)
         return known
 
     def without_rolled_back(self, old: Record) -> Record:
@@ -234,9 +234,9 @@ class AppendLedger(Ledger):
             }
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
-                    retained = retained.add(entry, combines=self._combines)
+                    retained = retained.add(entry, why_not_row_by_row=self._why_not_row_by_row)
                 elif not self._is_rolled_back(entry, min(history.values(), default=0)):
-                    retained = retained.add(without_steps(entry), combines=self._combines)
+                    retained = retained.add(without_steps(entry), why_not_row_by_row=self._why_not_row_by_row)
         return replace(old, position=None, appended=retained.as_json())
 
     def _is_rolled_back(self, entry: Entry, oldest_sequence: int) -> bool:
@@ -311,7 +311,7 @@ def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
     loaded: list[JavaTable | None] = []
 
     @cache
-    def look(snapshot_id: int) -> Node | None:
+    def look(snapshot_id: int) -> RetainedSnapshot | None:
         if not loaded:
             loaded.append(tables.load_table(context.spark, read.table) if read.table is not None else None)
         [table] = loaded
@@ -320,9 +320,9 @@ def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
             return None
         parent, sequence = snapshot.parentId(), int(snapshot.sequenceNumber()) or None
         if parent is not None:
-            return Node(int(parent), sequence)
+            return RetainedSnapshot(int(parent), sequence)
         # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
-        return Node(None if sequence == 1 else EXPIRED_PARENT, sequence)
+        return RetainedSnapshot(None if sequence == 1 else EXPIRED_PARENT, sequence)
 
     return look
 
@@ -334,14 +334,14 @@ def _json(text: str | None) -> Mapping[str, Any] | None:
 
 def _shown(appended: Input) -> str:
     """An input as messages name it."""
-    if isinstance(appended, Range):
+    if isinstance(appended, RangeInput):
         start = f"after snapshot {appended.after.snapshot} " if appended.after is not None else ""
         return f"the rows {start}up to snapshot {appended.to.snapshot}"
-    return f"the state at snapshot {_end(appended)}" if isinstance(appended, State) else "other inputs"
+    return f"the state at snapshot {_end(appended)}" if isinstance(appended, StateInput) else "other inputs"
 
 
 def _end(appended: Input) -> int | None:
     """The last snapshot of an input; None for an input without one."""
-    if isinstance(appended, Range):
+    if isinstance(appended, RangeInput):
         return appended.to.snapshot
-    return appended.at.snapshot if isinstance(appended, State) and appended.at is not None else None
+    return appended.at.snapshot if isinstance(appended, StateInput) and appended.at is not None else None

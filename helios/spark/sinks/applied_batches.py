@@ -21,9 +21,9 @@ from helios.spark.sinks.appended import AppendLedger
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.shared_keys import KEYS_STAMP
-from helios.table.ancestry import MOST_FILES
+from helios.table.ancestry import MAX_FILES
 from helios.table.ledger import Record
-from helios.table.positions import position_in, same_entries
+from helios.table.positions import parse_position, same_entries
 
 PICKED_FROM = "source-snapshot-id"
 """The summary entry in which Iceberg stores the id of the snapshot that was cherry-picked."""
@@ -88,7 +88,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         return record
     extended = ledger.with_batches(record, reversed(batches)) if isinstance(ledger, AppendLedger) else record
     for applied in batches:
-        position = position_in(applied.stamps.get("helios.position")) or {"sources": []}
+        position = parse_position(applied.stamps.get("helios.position")) or {"sources": []}
         follows_sources = any("place" in entry for entry in position["sources"])
         is_foreign = applied.stamps.get("helios.checkpoint") != record.checkpoint
         if applied.is_after(record) or (resumes and follows_sources):
@@ -168,7 +168,7 @@ class _EarlierMetadata:
         self._table = table
         self._lookups: list[SnapshotLookup] = [table.snapshot]
         files = [str(entry.file()) for entry in listed(table.operations().current().previousFiles())]
-        self._files = files[-MOST_FILES:]
+        self._files = files[-MAX_FILES:]
 
     def snapshot(self, id: int) -> JavaSnapshot | None:
         """A snapshot; None if no metadata file has it."""

@@ -56,7 +56,7 @@ class AuditedSink(TableSink):
             staged = self.table.snapshot(ref.snapshotId()) if ref is not None else None
             if staged is not None and self._is_own(staged.summary(), batch):
                 # A user may have published the batch by hand, with a fast-forward or a cherry-pick.
-                names = (self.ledger.pipeline,) if self.context.replays else self.context.plan.write.pipelines
+                names = (self.ledger.pipeline,) if self.context.is_replay else self.context.plan.write.pipelines
                 return super().find(batch) if record_applied_batches(self.ledger, names) else Partial((self._branch,))
         return outcome
 
@@ -74,7 +74,7 @@ class AuditedSink(TableSink):
         record = self.ledger.load()
         if record is not None and record.aside:
             self.upsert_state.forget(record.batch)  # this batch was discarded: main has none of its rows
-        if not self.context.options().retries_conflicts and not self._main_has_same_rows(self.ledger.seen):
+        if not self.context.options().retries_conflicts and not self._main_has_same_rows(self.ledger.head_at_look_up):
             # The batch is refused before `stage` adds columns to the table.
             raise self._unseen_error(batch, "main moved before the batch was staged")
         with super().stage(batch, rows) as staged:
@@ -85,7 +85,7 @@ class AuditedSink(TableSink):
         batch, options = staged.batch, self.options(staged)
         started, retries = time.monotonic(), options.retries()
         while True:
-            seen = self.ledger.seen
+            seen = self.ledger.head_at_look_up
             result = self._publish_once(staged, options, retries, seen)
             if result is None or (isinstance(result, Commit) and result.already_committed):
                 return result
@@ -167,7 +167,9 @@ class AuditedSink(TableSink):
             f"{name} ({condition})" for i, (name, condition) in enumerate(sink.audits) if row[f"c{i}"] is not True
         ]
         if failed:
-            self.context.observer.left([f"batch {number} failed its audit, and waits on the branch {self._branch}"])
+            self.context.observer.data_left(
+                [f"batch {number} failed its audit, and waits on the branch {self._branch}"]
+            )
             raise RunError(
                 f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
                 f"are on the branch {self._branch} of {self.name.text}; main is unchanged.",

@@ -20,11 +20,11 @@ from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.checkpoint.upsert_state import UpsertState, locate_state
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.observer import Observer, Silent
+from helios.spark.observer import Observer, SilentObserver
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.spark.sinks.rollbacks import RollbackGuard, replay_of
-from helios.table.appended import Combines
+from helios.table.appended import WhyNotRowByRow
 from helios.table.refs import LEDGER
 
 
@@ -37,9 +37,9 @@ class SinkContext:
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
         again: The batch that `--again` appends a second time, with its number in each table; None without `--again`.
-        combines: Returns why the steps make different rows from two input ranges together than from each range alone;
-            None if they work row by row.
-        replays: Whether the run replays quarantined rows. A replay has a ledger name of its own.
+        why_not_row_by_row: Returns why the steps make different rows from two input ranges together than from each
+            range alone; None if they work row by row.
+        is_replay: Whether the run replays quarantined rows. A replay has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
         keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
     """
@@ -49,10 +49,10 @@ class SinkContext:
     checkpoint: Checkpoint
     checkpoint_id: str = ""
     lease: Lease | None = None
-    observer: Observer = field(default_factory=Silent)
+    observer: Observer = field(default_factory=SilentObserver)
     again: Repeat | None = None
-    combines: Combines = lambda: "they were not checked"
-    replays: bool = False
+    why_not_row_by_row: WhyNotRowByRow = lambda: "they were not checked"
+    is_replay: bool = False
     former_quarantines: Sequence[TableName] = ()
     keys_folder: str | None = None
 
@@ -81,7 +81,7 @@ class SinkContext:
         """
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
-        keys_folder = self.keys_folder if not self.replays else None
+        keys_folder = self.keys_folder if not self.is_replay else None
         return Ledger(
             table,
             self.plan.pipeline,
@@ -115,7 +115,7 @@ class SinkContext:
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
         # The checkpoint does not note replays, only their record does: a new checkpoint may continue without them.
-        landings = self.landings(name, branch) if not self.replays else None
+        landings = self.landings(name, branch) if not self.is_replay else None
         if rollback_fix is None and self.plan.write.sink.many_tables:
             rollback_fix = self.restart_hint  # many tables have no common position at which they could resume
         return RollbackGuard(
@@ -126,7 +126,7 @@ class SinkContext:
             has_files,
             rollback_fix=rollback_fix,
             replay_fix=replay_fix or rollback_fix,
-            lenient=self.replays,
+            lenient=self.is_replay,
         )
 
     def landings(self, name: TableName, branch: str | None = None) -> Landings:
@@ -143,7 +143,7 @@ class SinkContext:
             retry=sink.retry_policy,
             # A batch pipeline or a replay takes the number of its batch from the record, and stores the keys of that
             # batch under this number. So even a run that changes no file must increase the number in the record.
-            commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
+            commits_empty=sink.mode.upsert is not None and (self.is_replay or not plan.streaming),
             exclusive=traits.replaces_foreign_rows or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.replaces_foreign_rows,
             verify=self.verify,

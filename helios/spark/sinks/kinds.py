@@ -13,13 +13,13 @@ from helios.spark.sinks.output import OutputSink
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 
-TABLES: Mapping[TargetKind, type[TableSink]] = {
+SINGLE_TABLE_SINKS: Mapping[TargetKind, type[TableSink]] = {
     TargetKind.TABLE: TableSink,
     TargetKind.AUDITED: AuditedSink,
 }
 """The sinks that write one table, which the run opens for them."""
 
-OTHERS: Mapping[TargetKind, type[ManyTables] | type[OutputSink]] = {
+OTHER_SINKS: Mapping[TargetKind, type[ManyTables] | type[OutputSink]] = {
     TargetKind.ROUTED: RoutedSink,
     TargetKind.MIRROR: MirrorSink,
     TargetKind.ATOMIC_MIRROR: AtomicMirrorSink,

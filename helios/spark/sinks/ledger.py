@@ -31,7 +31,7 @@ from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, commit_of
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.spark.sinks.stored_records import record_from_stamps
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.positions import Batch, Span, same_input
 from helios.table.refs import ATTEMPT, LEDGER
 from helios.version import VERSION as HELIOS
@@ -75,7 +75,7 @@ class Ledger:
         return util.latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     @property
-    def seen(self) -> JavaSnapshot | None:
+    def head_at_look_up(self) -> JavaSnapshot | None:
         """The newest snapshot when a batch was last looked up; None for an empty branch."""
         return self._head_at_look_up
 
@@ -90,7 +90,7 @@ class Ledger:
         self.table.refresh()
         text = self.table.properties().get(self.key)
         if text is not None:
-            self._last = parse(text, self.key, self.table.name())
+            self._last = parse_record(text, self.key, self.table.name())
         else:
             self._last = record_from_stamps(self.table, self.head(), self.pipeline, self.branch)
         return self._last

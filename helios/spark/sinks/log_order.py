@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from helios.spark.checkpoint.upsert_state import ORDER
-from helios.spark.jvm.errors import BAD_ROW
+from helios.spark.jvm.errors import BAD_ROW_PREFIX
 from helios.spark.jvm.sql import quoted
 
 EPOCH = "epoch"
@@ -96,4 +96,4 @@ def _raise_two_partitions(partition: Column, other: Column, keys: tuple[str, ...
             "by the key of the record, and refill the table."
         ).alias("fix"),
     )
-    return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(message)))
+    return F.raise_error(F.concat(F.lit(BAD_ROW_PREFIX), F.to_json(message)))

@@ -11,7 +11,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
 from helios.spark.sinks.rollbacks import landing_of
 from helios.table.ancestry import Presence
-from helios.table.positions import Position, position_in
+from helios.table.positions import Position, parse_position
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
     lost: list[tuple[Position, int]] = []
     for snapshot in table.snapshots():
         stamps = snapshot.summary()
-        position = position_in(stamps.get("helios.position"))
+        position = parse_position(stamps.get("helios.position"))
         if position is None or stamps.get("helios.pipeline") not in names:
             continue
         if head is not None and is_ancestor(table, head, int(snapshot.snapshotId())):

@@ -16,7 +16,7 @@ from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.upkeep import Upkeep
+from helios.spark.maintenance.upkeep import MaintenanceResult
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Sink, Staged
@@ -45,7 +45,7 @@ class ManyTables(Sink):
         return sink
 
     @classmethod
-    def unresumable(cls, context: SinkContext) -> InputError:
+    def unresumable_error(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
             f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: each of its many tables "
@@ -81,7 +81,7 @@ class ManyTables(Sink):
         return self._table_context
 
     @override
-    def maintain(self) -> list[Upkeep]:
+    def maintain(self) -> list[MaintenanceResult]:
         sinks = {**self._read_only_sinks, **self._sinks}
         return [done for sink in sinks.values() for done in sink.maintain()]
 

@@ -275,7 +275,7 @@ def _watch_other_states(
     """
     # The closure does not refer to the transaction, because that would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base
-    pending.watch.conflict = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
+    pending.watch.conflict_reason = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from helios.model.retry import CommitRetries, Retry
 from helios.spark.jvm.types.iceberg import JavaSnapshot
-from helios.spark.observer import Observer, Silent
+from helios.spark.observer import Observer, SilentObserver
 from helios.table.positions import Batch
 
 
@@ -69,7 +69,7 @@ class CommitOptions:
     exclusive: bool = False
     retries_conflicts: bool = True
     verify: Callable[[], None] = lambda: None
-    observer: Observer = field(default_factory=Silent)
+    observer: Observer = field(default_factory=SilentObserver)
 
     def source_stamp(self, batch: Batch) -> dict[str, str]:
         """The stamp `helios.sources`: the sources that are missing in the batch's position, such as joined ones."""

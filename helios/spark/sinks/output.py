@@ -65,7 +65,7 @@ class OutputSink(protocol.Sink):
         return cls(context, planned)
 
     @classmethod
-    def unresumable(cls, context: SinkContext) -> InputError:
+    def unresumable_error(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
             f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: "

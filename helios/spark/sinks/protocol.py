@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.maintenance.upkeep import Upkeep
+from helios.spark.maintenance.upkeep import MaintenanceResult
 from helios.spark.sinks.options import Commit
 from helios.spark.steps.build import Built
 from helios.table.ledger import Record, Starts
@@ -108,6 +108,6 @@ class Sink(Protocol):
         """The record of the last batch; None if there is none, or if each of several tables has its own record."""
         return None
 
-    def maintain(self) -> list[Upkeep]:
+    def maintain(self) -> list[MaintenanceResult]:
         """Runs the maintenance that is due between two batches; returns its results."""
         return []

@@ -34,7 +34,7 @@ from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
 from helios.table.ledger import Record
-from helios.table.positions import Batch, Position, Span, position_in, same_position
+from helios.table.positions import Batch, Position, Span, parse_position, same_position
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -175,7 +175,7 @@ class QuarantineSink(Sink):
         """The positions for which `accepts` is true, of the pipeline's rows, as the texts in the table."""
         own_rows = self._spark.table(self._name.sql).where(self._own_rows_condition())
         positions = own_rows.select("position").distinct().collect()
-        return [text for (text,) in positions if accepts(position_in(text))]
+        return [text for (text,) in positions if accepts(parse_position(text))]
 
     def _own_rows_condition(self, suffix: str = "") -> str:
         """The SQL condition for the rows under the present and former names of the pipeline, each with the suffix."""
@@ -188,7 +188,7 @@ class QuarantineSink(Sink):
 
     # full refresh and new checkpoint
 
-    def empty(self, checkpoint: str) -> None:
+    def delete_own_rows(self, checkpoint: str) -> None:
         """Deletes all rows of the pipeline, for a full refresh under a new checkpoint."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.ledger import Ledger
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.refs import LEDGER
 
 
@@ -31,6 +31,8 @@ def names_of(table: JavaTable, names: Iterable[str | None], record: Record | Non
         text = table.properties().get(LEDGER + name)
         # A former name still counts if the pipeline that has it now writes another branch: the stamps with this name
         # may have come into the record's branch when that other branch was published.
-        if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
+        if record is not None and (
+            text is None or parse_record(text, LEDGER + name, table.name()).branch != record.branch
+        ):
             former.add(name)
     return {name for name in names if name} | former

@@ -11,7 +11,7 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg.ancestry import presence_of
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.table.ancestry import Landing, Presence
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse_record
 from helios.table.refs import LEDGER, REPLAY
 
 
@@ -26,7 +26,7 @@ def replay_of(table: JavaTable, pipeline: str) -> Replay | None:
     """The last replay of a pipeline into a table; None without one."""
     key = LEDGER + pipeline + REPLAY
     text = table.properties().get(key)
-    return Replay(key, parse(text, key, table.name())) if text is not None else None
+    return Replay(key, parse_record(text, key, table.name())) if text is not None else None
 
 
 def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSnapshot | None) -> None:

@@ -13,7 +13,7 @@ from helios.plan.target import plan_existing
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import columns_of
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.table import TableSink, create, ensure_branch, shape
+from helios.spark.sinks.table import TableSink, apply_layout, create, ensure_branch
 from helios.table.ledger import Record
 
 
@@ -58,7 +58,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
     if name.text not in known:
         context.checkpoint.write_tables({**known, name.text: str(table.uuid())})
     if not is_new:
-        shape(context.spark, context.plan, table)
+        apply_layout(context.spark, context.plan, table)
     elif sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)
     return TableSink(context, name, table, sink.branch_name)

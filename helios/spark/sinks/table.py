@@ -16,9 +16,9 @@ from helios.plan.properties import new_table_properties
 from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.iceberg.history import growth
-from helios.spark.jvm.errors import file_of
+from helios.spark.jvm.errors import unreadable_file
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.upkeep import Maintainer, Upkeep
+from helios.spark.maintenance.upkeep import Maintainer, MaintenanceResult
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import ledger_of
@@ -57,7 +57,7 @@ class TableSink:
                 context.spark, name, maintenance, catalogs=catalogs, notes=notes, branch=branch
             )
 
-    def maintain(self) -> list[Upkeep]:
+    def maintain(self) -> list[MaintenanceResult]:
         return self._maintainer.after_batch() if self._maintainer is not None else []
 
     def last(self) -> Record | None:
@@ -168,7 +168,7 @@ class TableSink:
             yield
         except Exception as error:
             observer = self.context.observer
-            if file_of(error) is None:  # a batch with an unreadable file may run again without the file
+            if unreadable_file(error) is None:  # a batch with an unreadable file may run again without the file
                 report = observer.commit_postponed if is_outage(error) else observer.commit_failed
                 report()
             raise
@@ -209,7 +209,7 @@ def ensure_branch(table: JavaTable, branch: str) -> None:
         table.refresh()
 
 
-def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
+def apply_layout(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
     """Changes a table's partitioning and sort order to those that the sink declares, and creates its branch."""
     sink = plan.write.iceberg
     if sink.partitioning is not None and sink.evolves_partitioning:

@@ -26,7 +26,7 @@ from helios.model.step import Step
 from helios.plan.typing.dedupes import unbounded_dedupe
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.errors import UNDATED
+from helios.spark.jvm.errors import EVENT_TIME_PREFIX
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.java import JavaObject
 from helios.spark.steps.row_check import check_rows
@@ -60,7 +60,7 @@ def apply_step(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
 
 def require_time(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
     """The same rows, with a check that fails the batch if a row has no event time."""
-    message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {name} is null: "), _text(df))
+    message = F.concat(F.lit(f"{EVENT_TIME_PREFIX}{step.text()} met a row whose {name} is null: "), _text(df))
     return check_rows(df, time.isNotNull(), message)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from helios.model.columns import IS_DELETE
-from helios.spark.jvm.errors import FAILED
+from helios.spark.jvm.errors import EXPECTATION_PREFIX
 from helios.spark.steps.row_check import check_rows
 from helios.spark.steps.steps import Scope, payload, rejected
 from helios.steps.expect import Expect
@@ -28,7 +28,7 @@ def apply_step(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
 
 
 def _fail(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
-    message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
+    message = F.concat(F.lit(EXPECTATION_PREFIX), _reason(step, met), F.lit(" in "), payload(df))
     return check_rows(df, all_met, message)
 
 

@@ -22,7 +22,7 @@ from helios.spark.run.events import Event
 from helios.spark.run.job import Job
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
-from helios.spark.session.launch import DEFAULTS, EXTENSIONS, STATE
+from helios.spark.session.launch import DEFAULTS, EXTENSIONS, STATE_STORE_CONF
 
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 """Spark settings for few rows: one shuffle partition, and no adaptive plans."""
@@ -58,7 +58,7 @@ def new_session(config: Config, components: Sequence[str]) -> SparkSession:
     spark = base.newSession()
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         spark.conf.set(key, DEFAULTS[key])
-    for key, value in {**STATE, **SMALL}.items():
+    for key, value in {**STATE_STORE_CONF, **SMALL}.items():
         spark.conf.set(key, value)
     return spark
 

@@ -12,7 +12,7 @@ import pytest
 from helios import Catalog
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.connections import client
-from helios.catalog.rows import Moved
+from helios.catalog.rows import MetadataMove
 
 pytestmark = pytest.mark.promise("mirror")
 
@@ -34,8 +34,8 @@ def pointers(folder: Path) -> dict[str, tuple[str, str | None]]:
         return {name: (now, before) for name, now, before in rows.fetchall()}
 
 
-def moved(table: str, before: str, after: str) -> Moved:
-    return Moved(("a", "b"), table, before, after, snapshot=-1, schema=0, spec=0, order=0)
+def moved(table: str, before: str, after: str) -> MetadataMove:
+    return MetadataMove(("a", "b"), table, before, after, snapshot=-1, schema=0, spec=0, order=0)
 
 
 def test_all_tables_move_or_none(catalog: Catalog, tmp_path: Path) -> None:

@@ -78,20 +78,20 @@ def test_columns_are_known_by_their_ids(cli: Run, orders: Table) -> None:
     shown = cli("diff", "shop.orders", "--from", str(first), "--exit-code")
     assert (shown.exit_code, shown.output.splitlines()[1]) == (2, "column s struct: added")
     older = states.state_at(orders, first)
-    [earlier, later] = compared_columns.read_fields(states.state_at(orders, None), older)
+    [earlier, later] = compared_columns.fields_to_read(states.state_at(orders, None), older)
     assert earlier == later
     assert [(one["name"], one["type"]) for one in later] == [("id", "long"), ("v", "string")]
 
 
 def test_keys_are_those_that_the_table_declares(orders: Table) -> None:
     now = states.state_at(orders, None)
-    assert states.keys_between(now, now, ()) == ()
-    assert states.keys_between(now, now, ("ID",)) == ("id",)
+    assert states.row_key_columns(now, now, ()) == ()
+    assert states.row_key_columns(now, now, ("ID",)) == ("id",)
     record = {"v": 1, "checkpoint": "c", "upserts": {"keys": ["id"]}}
     with orders.iceberg.transaction() as change:
         change.set_properties({"helios.ledger.p": json.dumps(record)})
     now = states.state_at(orders, None)
-    assert states.keys_between(now, now, ()) == ("id",)
+    assert states.row_key_columns(now, now, ()) == ("id",)
 
 
 @pytest.mark.usefixtures("orders")

@@ -188,11 +188,11 @@ def test_rows_that_are_mended_elsewhere_are_cleared(cli: Run, rejected: Table) -
 
 def test_rows_that_were_set_aside_meanwhile_stay(catalog: Catalog, rejected: Table) -> None:
     table = catalog.load("shop.rejected")
-    found = quarantine.matching(table, None, None, "positive")
+    found = quarantine.matching_groups(table, None, None, "positive")
     last = rejected.iceberg.scan("batch = 7").to_arrow()
     rejected.iceberg.refresh().append(last)
     with pytest.raises(RunError, match="changed by another writer meanwhile; nothing was done"):
-        quarantine.clear(table, found)
+        quarantine.delete_groups(table, found)
     assert rejected.iceberg.refresh().scan().count() == 6
 
 

@@ -11,7 +11,7 @@ import pytest
 from helios import Files
 from helios.errors import DeclarationError
 from helios.sources.files.describe import missing_path_error, parquet_columns
-from helios.table.file_names import files_below, matches
+from helios.table.file_names import data_files_below, local_matches
 
 pytestmark = pytest.mark.promise("files")
 
@@ -40,19 +40,19 @@ def made(folder: Path, *names: str) -> Path:
 )
 def test_a_path_that_exists_is_no_glob(tmp_path: Path, glob: str, found: list[str]) -> None:
     made(tmp_path, "a.csv", "b.csv", "day=1/c.csv", "day=2/d.csv", "data[1]/e.csv", "data1/f.csv")
-    assert [str(Path(path).relative_to(tmp_path)) for path in matches(f"{tmp_path}/{glob}")] == found
+    assert [str(Path(path).relative_to(tmp_path)) for path in local_matches(f"{tmp_path}/{glob}")] == found
 
 
 def test_a_glob_goes_through_links(tmp_path: Path) -> None:
     made(tmp_path, "real/a.csv")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "link").symlink_to(tmp_path / "real")
-    assert matches(f"{tmp_path}/in/*/a.csv") == [f"{tmp_path}/in/link/a.csv"]
+    assert local_matches(f"{tmp_path}/in/*/a.csv") == [f"{tmp_path}/in/link/a.csv"]
 
 
 def test_hidden_files_and_folders_are_not_read(tmp_path: Path) -> None:
     made(tmp_path, "in/a.csv", "in/_SUCCESS", "in/.b=1.csv", "in/_tmp/c.csv", "in/_day=1/d.csv", "in/e.csv.tmp")
-    assert [Path(path).name for path in files_below(f"{tmp_path}/in")] == ["a.csv", "d.csv"]
+    assert [Path(path).name for path in data_files_below(f"{tmp_path}/in")] == ["a.csv", "d.csv"]
 
 
 def test_the_format_is_that_of_the_files_that_are_read(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from helios.native import lines, plain
 from helios.native.program import NotNative
-from helios.native.work import InputFile, Text
+from helios.native.work import InputFile, LinesFormat
 
 pytestmark = pytest.mark.promise("engine")
 
 KINDS = ("boolean", "int", "bigint", "double", "decimal(9,2)", "date", "timestamp", "timestamp_ntz", "string")
 COLUMNS = tuple((f"c {kind}", kind) for kind in KINDS)
-CSV = Text("csv", COLUMNS, header=tuple(name for name, _ in COLUMNS))
-JSON = Text("json", COLUMNS)
+CSV = LinesFormat("csv", COLUMNS, header=tuple(name for name, _ in COLUMNS))
+JSON = LinesFormat("json", COLUMNS)
 
 times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters='",\\ '), min_size=1)
@@ -45,7 +45,7 @@ rows = st.lists(
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def read(path: Path, text: Text, part: int | None = None) -> list[tuple[Any, ...]]:
+def read(path: Path, text: LinesFormat, part: int | None = None) -> list[tuple[Any, ...]]:
     """The rows of a file, by parts of so many bytes."""
     size = path.stat().st_size
     files = [InputFile(str(path), size)]
@@ -59,7 +59,7 @@ def one(tmp_path: Path, kind: str, value: str, form: str = "csv") -> Any:
     path = tmp_path / "one"
     line = f"1,{value}\n" if form == "csv" else f'{{"id":1,"a":{value}}}\n'
     path.write_bytes(line.encode("utf-8", "surrogateescape"))
-    return read(path, Text(form, (("id", "bigint"), ("a", kind))))[0][1]
+    return read(path, LinesFormat(form, (("id", "bigint"), ("a", kind))))[0][1]
 
 
 def written(value: Any) -> str:
@@ -204,7 +204,7 @@ def test_what_is_taken_is_written_plainly(kind: str, changes: list[tuple[int, in
 )  # fmt: skip
 def test_objects_are_written_alike_or_not(tmp_path: Path, first: str, other: str) -> None:
     path = tmp_path / "in.json"
-    text = Text("json", (("id", "bigint"), ("a", "string")))
+    text = LinesFormat("json", (("id", "bigint"), ("a", "string")))
     for found in ((first, first), (first, other), (other, first, other)):
         path.write_text("".join(f"{line}\n" for line in found))
         assert read(path, text) == [(row.get("id"), row.get("a")) for row in map(json.loads, found)]
@@ -217,7 +217,7 @@ def test_lines_that_are_alike_and_no_objects(tmp_path: Path, line: str) -> None:
     path = tmp_path / "in.json"
     path.write_text(f"{line}\n{line}\n")
     with pytest.raises(NotNative):
-        read(path, Text("json", (("id", "bigint"), ("a", "string"))))
+        read(path, LinesFormat("json", (("id", "bigint"), ("a", "string"))))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_lines_that_are_alike_and_no_objects(tmp_path: Path, line: str) -> None:
 def test_files_that_are_not_plain(tmp_path: Path, content: str) -> None:
     path = tmp_path / "in.csv"
     path.write_text(content, newline="")
-    text = Text("csv", (("id", "bigint"), ("b", "string")), header=("id", "b"))
+    text = LinesFormat("csv", (("id", "bigint"), ("b", "string")), header=("id", "b"))
     if not content:
         assert read(path, text) == []
         return
@@ -243,7 +243,7 @@ def test_files_that_are_not_plain(tmp_path: Path, content: str) -> None:
 def test_a_file_that_is_shorter_than_it_was(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("1\n2\n")
-    text = Text("csv", (("id", "bigint"),))
+    text = LinesFormat("csv", (("id", "bigint"),))
     assert [row for frame in lines.rows(InputFile(str(path), 2), text) for row in frame.rows()] == [(1,)]
     for file in (InputFile(str(path), 5), InputFile(str(path), 2, begin=3, file_size=5)):
         with pytest.raises(NotNative):
@@ -255,7 +255,7 @@ def test_a_long_line_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(lines, "BLOCK_BYTES", 40)
     path = tmp_path / "in.csv"
     path.write_text(f"1,a\n2,{'b' * 300}\n3,c\n")
-    text = Text("csv", (("id", "bigint"), ("b", "string")))
+    text = LinesFormat("csv", (("id", "bigint"), ("b", "string")))
     for part in (None, 50):
         with pytest.raises(NotNative, match="long"):
             read(path, text, part)

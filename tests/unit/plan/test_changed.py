@@ -14,7 +14,7 @@ import pytest
 from helios import Catalog, Files, Iceberg, join, select, union, where, with_columns
 from helios.plan import Plan
 from helios.plan.changed import Change, PlanDifference, as_text, differences
-from helios.table.plans import KeptPlan, lasting
+from helios.table.plans import KeptPlan, lasting_fields
 from helios.version import VERSION
 from tests.unit.plan.conftest import SCHEMA
 
@@ -29,7 +29,7 @@ SINK = Iceberg.sink("a.t")
 
 def kept(plan: Plan) -> KeptPlan:
     """A plan as a run keeps it."""
-    values = json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
+    values = json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state), default=str))
     return KeptPlan(steps=plan.fingerprint, version=VERSION, at=datetime(2026, 1, 5, tzinfo=UTC), plan=values)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from helios.errors import InputError
 from helios.plan.backfills import columns_named, cut_of, refuse_zone
-from helios.plan.derivation import arguments, why_values_may_differ
+from helios.plan.derivation import split_arguments, why_values_may_differ
 
 pytestmark = pytest.mark.promise("backfill")
 
@@ -83,7 +83,7 @@ def test_a_source_that_is_read_otherwise() -> None:
 
 def test_arguments_with_quotes_and_brackets() -> None:
     first, second = r"""a=f('x, \', y', "(")""", "`b, c`=map('k', array(1, 2))[1]"
-    assert arguments(f"{first}, {second}") == [first, second]
+    assert split_arguments(f"{first}, {second}") == [first, second]
 
 
 FLOATING = {

@@ -8,7 +8,7 @@ from helios import Console, Iceberg, Kafka, Memory
 from helios.model.flow import Sink
 from helios.model.modes import MODES
 from helios.model.target import TargetKind
-from helios.spark.sinks.kinds import OTHERS, TABLES
+from helios.spark.sinks.kinds import OTHER_SINKS, SINGLE_TABLE_SINKS
 from helios.spark.sinks.modes import WRITERS
 
 pytestmark = pytest.mark.promise("compose")
@@ -17,8 +17,8 @@ TABLE, MIRROR = Iceberg.sink("a.t"), Iceberg.mirror("local.shop")
 
 
 def test_each_kind_has_one_sink() -> None:
-    assert set(TABLES) == {kind for kind in TargetKind if kind.one_table}
-    assert set(OTHERS) == set(TargetKind) - set(TABLES)
+    assert set(SINGLE_TABLE_SINKS) == {kind for kind in TargetKind if kind.one_table}
+    assert set(OTHER_SINKS) == set(TargetKind) - set(SINGLE_TABLE_SINKS)
 
 
 def test_each_mode_is_written() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.table.appended import JOINED_LAST, LIMIT, Appended, Entry, Verdict, entry_of, without_steps
-from helios.table.inputs import Digest, Node, Range, SnapshotLookup, SnapshotPoint, State
+from helios.table.inputs import DigestInput, RangeInput, RetainedSnapshot, SnapshotLookup, SnapshotPoint, StateInput
 
 pytestmark = pytest.mark.promise("again")
 
@@ -26,10 +26,10 @@ class Source:
     parents: dict[int, int | None] = field(default_factory=dict)
     expired: set[int] = field(default_factory=set)
 
-    def look(self, snapshot: int) -> Node | None:
+    def look(self, snapshot: int) -> RetainedSnapshot | None:
         if snapshot in self.expired or snapshot not in self.parents:
             return None
-        return Node(self.parents[snapshot], snapshot if self.numbered else None)
+        return RetainedSnapshot(self.parents[snapshot], snapshot if self.numbered else None)
 
     def history(self, snapshot: int | None) -> list[int]:
         found = []
@@ -41,12 +41,12 @@ class Source:
     def point(self, snapshot: int) -> SnapshotPoint:
         return SnapshotPoint(snapshot, snapshot if self.numbered else None)
 
-    def range(self, after: int | None, to: int) -> Range:
-        return Range(T, self.point(after) if after is not None else None, self.point(to))
+    def range(self, after: int | None, to: int) -> RangeInput:
+        return RangeInput(T, self.point(after) if after is not None else None, self.point(to))
 
-    def held(self, one: State | Range) -> set[int]:
+    def held(self, one: StateInput | RangeInput) -> set[int]:
         """The snapshots of a range, or those that a state holds."""
-        if isinstance(one, State):
+        if isinstance(one, StateInput):
             return set(self.history(one.at.snapshot)) if one.at else set()
         return set(self.history(one.to.snapshot)) - set(self.history(one.after.snapshot if one.after else None))
 
@@ -75,8 +75,8 @@ def stories(draw: st.DrawFn) -> tuple[Source, list[Entry], list[set[int]], int]:
         after = draw(st.sampled_from([*readable, None])) if readable else None
         readable_whole = not set(line) & gone
         state = draw(st.integers(0, 3)) == 0 or (after is None and not readable_whole)
-        one = State(T, source.point(to)) if state else source.range(after, to)
-        around = draw(st.sampled_from([(), (), (Digest("d"),), (Digest("e"),)]))
+        one = StateInput(T, source.point(to)) if state else source.range(after, to)
+        around = draw(st.sampled_from([(), (), (DigestInput("d"),), (DigestInput("e"),)]))
         entries.append(Entry(draw(st.sampled_from(["x", "x", "y"])), (one, *around)))
         expired.append(set(gone))
     return source, entries, expired, draw(st.sampled_from([LIMIT, LIMIT, 120, 60]))
@@ -86,14 +86,14 @@ def naive(source: Source, batch: Entry, known: list[Entry]) -> Verdict:
     mine = batch.inputs[0]
     ours = [one for one in known if one.steps == batch.steps]
     alike = [one.inputs[0] for one in ours if one.inputs[1:] == batch.inputs[1:]]
-    ranges = [source.held(one) for one in alike if isinstance(one, Range)]
-    if mine in alike or (isinstance(mine, Range) and source.held(mine) <= set().union(*ranges)):
+    ranges = [source.held(one) for one in alike if isinstance(one, RangeInput)]
+    if mine in alike or (isinstance(mine, RangeInput) and source.held(mine) <= set().union(*ranges)):
         return Verdict.SAME
     if any(one.inputs == batch.inputs for one in known):
         return Verdict.STEPS
     for one in known:
         other = one.inputs[0]
-        if isinstance(mine, State) and isinstance(other, State):
+        if isinstance(mine, StateInput) and isinstance(other, StateInput):
             continue
         if source.held(mine) & source.held(other):
             return Verdict.OVERLAPS
@@ -156,7 +156,7 @@ def test_the_next_window_is_new_though_all_before_it_has_expired(source: Source)
 
 
 def test_a_joined_table_may_stay_or_move_while_ranges_go_on(source: Source) -> None:
-    dim, moved = State("v", SnapshotPoint(70)), State("v", SnapshotPoint(71))
+    dim, moved = StateInput("v", SnapshotPoint(70)), StateInput("v", SnapshotPoint(71))
     appended = Appended().add(Entry("x", (source.range(1, 2), dim)))
     assert judge(appended, Entry("x", (source.range(2, 3), dim)), source.look) is Verdict.NEW
     assert judge(appended, Entry("x", (source.range(2, 3), moved)), source.look) is Verdict.NEW
@@ -166,7 +166,7 @@ def test_a_joined_table_may_stay_or_move_while_ranges_go_on(source: Source) -> N
 
 def test_of_two_ranges_each_pair_is_an_input(source: Source) -> None:
     def pair(i: int, j: int) -> Entry:
-        return Entry("x", (source.range(i, i + 1), Range("v", SnapshotPoint(j, j), SnapshotPoint(j + 1, j + 1))))
+        return Entry("x", (source.range(i, i + 1), RangeInput("v", SnapshotPoint(j, j), SnapshotPoint(j + 1, j + 1))))
 
     appended = Appended().add(pair(1, 1)).add(pair(2, 2))
     assert judge(appended, pair(2, 2), source.look, source.look) is Verdict.SAME
@@ -177,49 +177,50 @@ def test_of_two_ranges_each_pair_is_an_input(source: Source) -> None:
 def test_what_is_kept_is_bounded_and_says_when_it_is_not_all() -> None:
     appended = Appended()
     for i in range(400):
-        appended = appended.add(Entry("x", (Digest(f"{i:016x}"),), 2**62 + i))
+        appended = appended.add(Entry("x", (DigestInput(f"{i:016x}"),), 2**62 + i))
     assert len(json.dumps(appended.as_json(), separators=(",", ":"))) <= LIMIT
     assert not appended.complete
     assert len(appended.entries) > 150
-    assert judge(appended, Entry("x", (Digest(f"{399:016x}"),))) is Verdict.SAME
-    assert judge(Appended.parse(appended.as_json()), Entry("x", (Digest("0" * 16),))) is Verdict.NEW
+    assert judge(appended, Entry("x", (DigestInput(f"{399:016x}"),))) is Verdict.SAME
+    assert judge(Appended.parse(appended.as_json()), Entry("x", (DigestInput("0" * 16),))) is Verdict.NEW
 
 
 def test_ranges_beside_changing_inputs_are_joined_before_any_is_forgotten() -> None:
     appended = Appended()
     ids = [2**62 + i for i in range(500)]
     for i, (a, b) in enumerate(pairwise(ids)):
-        inputs = Range(T, SnapshotPoint(a, i), SnapshotPoint(b, i + 1)), State("v", SnapshotPoint(a, i))
+        inputs = RangeInput(T, SnapshotPoint(a, i), SnapshotPoint(b, i + 1)), StateInput("v", SnapshotPoint(a, i))
         appended = appended.add(Entry("x", inputs, a))
     assert appended.complete
     again = Entry(
-        "x", (Range(T, SnapshotPoint(ids[3], 3), SnapshotPoint(ids[4], 4)), State("v", SnapshotPoint(ids[3], 3)))
+        "x",
+        (RangeInput(T, SnapshotPoint(ids[3], 3), SnapshotPoint(ids[4], 4)), StateInput("v", SnapshotPoint(ids[3], 3))),
     )
-    parents = {b: Node(a, i + 1) for i, (a, b) in enumerate(pairwise(ids))}
+    parents = {b: RetainedSnapshot(a, i + 1) for i, (a, b) in enumerate(pairwise(ids))}
     assert judge(appended, again, parents.get) is Verdict.OVERLAPS
 
 
 def test_inputs_are_read_from_the_positions_that_ledgers_have() -> None:
-    looks = [lambda snapshot: Node(None, snapshot * 10)] * 4
+    looks = [lambda snapshot: RetainedSnapshot(None, snapshot * 10)] * 4
     table = {"source": "local.a.s", "uuid": "u"}
     kinds = {
-        (State("u", SnapshotPoint(7)),): {**table, "snapshot": 7},
-        (State("u", None),): {**table, "snapshot": None},
-        (Range("u", SnapshotPoint(5), SnapshotPoint(7)),): {**table, "snapshot": 7, "after": 5},
-        (Range("u", None, SnapshotPoint(7)),): {**table, "snapshot": 7, "after": None},
+        (StateInput("u", SnapshotPoint(7)),): {**table, "snapshot": 7},
+        (StateInput("u", None),): {**table, "snapshot": None},
+        (RangeInput("u", SnapshotPoint(5), SnapshotPoint(7)),): {**table, "snapshot": 7, "after": 5},
+        (RangeInput("u", None, SnapshotPoint(7)),): {**table, "snapshot": 7, "after": None},
     }
     for inputs, entry in kinds.items():
         found = entry_of({"sources": [entry]}, "x", looks, 3)
         assert found == Entry("x", inputs, 3)
     memory = entry_of({"sources": [{"source": "Memory", "digest": "a"}]}, "x", looks)
     assert memory is not None
-    assert isinstance(memory.inputs[0], Digest)
+    assert isinstance(memory.inputs[0], DigestInput)
     followed = {**table, "branch": None, "from": "current", "changes": False, "after": 5, "to": 7, "place": {}}
     assert entry_of({"sources": [{**followed, "state": None}]}, "x", looks) == Entry(
-        None, (Range("u", SnapshotPoint(5), SnapshotPoint(7)),)
+        None, (RangeInput("u", SnapshotPoint(5), SnapshotPoint(7)),)
     )
     assert entry_of({"sources": [{**followed, "state": 7}]}, "x", looks) == Entry(
-        None, (Range("u", None, SnapshotPoint(7)),)
+        None, (RangeInput("u", None, SnapshotPoint(7)),)
     )
     assert entry_of(None, "x", looks) is None
     assert entry_of({"sources": []}, "x", looks) is None
@@ -227,11 +228,11 @@ def test_inputs_are_read_from_the_positions_that_ledgers_have() -> None:
 
 def test_what_a_rollback_leaves_open_is_refused(source: Source) -> None:
     appended = Appended(
-        (without_steps(Entry("x", (source.range(1, 3),), 5)), without_steps(Entry("x", (Digest("d"),))))
+        (without_steps(Entry("x", (source.range(1, 3),), 5)), without_steps(Entry("x", (DigestInput("d"),))))
     )
     assert judge(appended, Entry("x", (source.range(1, 3),)), source.look) is Verdict.STEPS
     assert judge(appended, Entry("x", (source.range(2, 4),)), source.look) is Verdict.OVERLAPS
-    assert judge(appended, Entry("x", (Digest("d"),))) is Verdict.STEPS
+    assert judge(appended, Entry("x", (DigestInput("d"),))) is Verdict.STEPS
 
 
 # steps that combine rows

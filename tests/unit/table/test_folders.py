@@ -14,7 +14,7 @@ from helios.sources.files.lag import folder_lag
 from helios.sources.files.log import FileLog
 from helios.sources.iceberg.kind import ICEBERG
 from helios.sources.iceberg.offsets import IcebergOffset
-from helios.table.positions import recorded
+from helios.table.positions import recorded_entries
 from tests.unit.files.test_log import Disk
 
 AT = 1_700_000_000
@@ -86,7 +86,7 @@ def test_an_unknown_lag_is_none(tmp_path: Path, inbox: Path) -> None:
 
 def test_a_recorded_position_names_the_place() -> None:
     place = FolderPosition(log="/c/helios/files/0", entry=1, files=1, bytes=3, hash="ab", read=1)
-    table, folder = recorded(
+    table, folder = recorded_entries(
         {"sources": [{"source": "t", "place": {"snapshot_id": 7}}, {"source": "/in", "place": place.as_json()}]}
     )
     assert (table.kind, table.position) == (ICEBERG, IcebergOffset(snapshot=7))

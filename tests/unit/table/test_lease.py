@@ -31,7 +31,7 @@ def sign(folder: Path, holder: dict[str, Any]) -> None:
 def test_a_live_driver_is_told(tmp_path: Path, holder: dict[str, Any], uri: bool) -> None:
     sign(tmp_path, holder)
     location = tmp_path.as_uri() if uri else str(tmp_path)
-    problem = lease.second_driver(location, {})
+    problem = lease.running_driver_error(location, {})
     assert problem is not None
     assert problem.what == f"another driver is running on {location}: process {holder['pid']} on {holder['host']}."
 
@@ -48,24 +48,24 @@ def test_a_live_driver_is_told(tmp_path: Path, holder: dict[str, Any], uri: bool
 )
 def test_a_dead_or_unknown_one_is_not(tmp_path: Path, holder: dict[str, Any]) -> None:
     sign(tmp_path, holder)
-    assert lease.second_driver(str(tmp_path), {}) is None
+    assert lease.running_driver_error(str(tmp_path), {}) is None
 
 
 def test_what_cannot_be_read_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lease.second_driver(str(tmp_path / "none"), {}) is None
-    assert lease.second_driver("nowhere://bucket/cp", {}) is None
+    assert lease.running_driver_error(str(tmp_path / "none"), {}) is None
+    assert lease.running_driver_error("nowhere://bucket/cp", {}) is None
     sign(tmp_path, MINE)
     (tmp_path / lease.FILE).write_text('{"owner": "a", "ho')
-    assert lease.second_driver(str(tmp_path), {}) is None
+    assert lease.running_driver_error(str(tmp_path), {}) is None
     sign(tmp_path, MINE)
     monkeypatch.setattr(lease, "RELEASED", {"a"})
-    assert lease.second_driver(str(tmp_path), {}) is None
+    assert lease.running_driver_error(str(tmp_path), {}) is None
 
 
 @pytest.mark.parametrize("text", [None, "", "null", "[]", "3", '"x"', "{}", '{"owner": "a"}', '{"host": 1}'])
 def test_what_is_no_lease_names_no_holder(text: str | None) -> None:
-    assert lease.parse(text) is None
+    assert lease.parse_holder(text) is None
 
 
 def test_a_lease_names_its_holder() -> None:
-    assert lease.parse(json.dumps({**MINE, "renewed": 3})) == {**MINE, "renewed": 3.0}
+    assert lease.parse_holder(json.dumps({**MINE, "renewed": 3})) == {**MINE, "renewed": 3.0}

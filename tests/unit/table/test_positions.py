@@ -8,7 +8,7 @@ import pytest
 
 from helios.sources.iceberg.kind import ICEBERG
 from helios.sources.iceberg.offsets import IcebergOffset, range_between
-from helios.table.positions import Batch, Recorded, Span, recorded, same_input
+from helios.table.positions import Batch, Recorded, Span, recorded_entries, same_input
 
 pytestmark = pytest.mark.promise("formats")
 
@@ -63,12 +63,12 @@ RANGE = {"source": "local.a.s", "uuid": "u", "branch": None, "from": "start='cur
     ],
 )
 def test_every_form_of_an_entry(entry: dict[str, Any], found: Recorded) -> None:
-    assert list(recorded({"sources": [entry], "pins": {}})) == [found]
+    assert list(recorded_entries({"sources": [entry], "pins": {}})) == [found]
 
 
 @pytest.mark.parametrize("position", [None, {}, {"sources": None}, {"sources": ["x", 3, {"to": 1}, {"source": 7}]}])
 def test_what_is_no_entry_is_left_out(position: Any) -> None:
-    assert list(recorded(position)) == []
+    assert list(recorded_entries(position)) == []
 
 
 @pytest.mark.parametrize(

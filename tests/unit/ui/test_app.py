@@ -328,8 +328,8 @@ def test_of_a_script_its_pipelines_are_shown_also_before_their_first_commit(tmp_
         lambda: status.view_of_catalogs(catalogs),
         token=SECRET,
         title="p.py",
-        names=names,
-        declared={"later": "expire snapshots after 5 d"},
+        targets=names,
+        maintenance={"later": "expire snapshots after 5 d"},
     )
     try:
         until(lambda: facts.items()["run"]["state"] == "running", 60)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.run_state import Inferred, RejectedInput
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.observer import Observer, Silent
+from helios.spark.observer import Observer, SilentObserver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class SourceContext:
 
     plan: Plan
     spark: SparkSession
-    observer: Observer = field(default_factory=Silent)
+    observer: Observer = field(default_factory=SilentObserver)
     rejected_input: RejectedInput = field(default_factory=RejectedInput)
     inferred: Inferred = field(default_factory=Inferred)
     checkpoint: Checkpoint | None = None

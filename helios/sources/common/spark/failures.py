@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from helios.errors import RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.spark.jvm.errors import FAILED_READ
+from helios.spark.jvm.errors import FAILED_READ_PATTERN
 
 CAUSED_BY = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 
@@ -16,7 +16,7 @@ CAUSED_BY = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULT
 def damaged_file_error(error: BaseException, plan: Plan) -> RunError | None:
     """The error for the user if Spark cannot read a file; None for any other error."""
     text = str(error)
-    match = FAILED_READ.search(text)
+    match = FAILED_READ_PATTERN.search(text)
     if match is None:
         return None
     causes = [f"{name}: {message}" if message else name for name, message in CAUSED_BY.findall(text)]

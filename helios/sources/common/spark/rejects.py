@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from helios.sources.common.spark.run_state import RejectedInput
-from helios.spark.jvm.errors import BAD_ROW
+from helios.spark.jvm.errors import BAD_ROW_PREFIX
 from helios.spark.jvm.sql import quoted
 
 TEXT = "_helios_bad_row"
@@ -48,7 +48,7 @@ def without_bad_rows(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -
     """
     bad, hidden = verdict.bad, verdict.hidden
     if verdict.action == "fail":
-        raised = F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(verdict.place))).cast("boolean")
+        raised = F.raise_error(F.concat(F.lit(BAD_ROW_PREFIX), F.to_json(verdict.place))).cast("boolean")
         return _fully_parsed(df, F.when(bad, raised).otherwise(False), hidden).drop(*hidden)
     drop_count = Observation() if verdict.action == "drop" else None
     df = _fully_parsed(df, bad, hidden, drop_count)

@@ -70,7 +70,7 @@ class RowStream(SourceOffsets[SpannedSource]):
         """The stream as a streaming DataFrame."""
         jvm, session = classes(), self._spark._jsparkSession
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._java_schema)
-        relation = spark_version(self._spark).streams().StreamingExecutionRelation
+        relation = spark_version(self._spark).streaming_package().StreamingExecutionRelation
         plan = relation(self, attributes, jvm.scala.Option.empty(), session)
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._spark)
 

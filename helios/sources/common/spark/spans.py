@@ -15,7 +15,7 @@ from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.sql import struct_of
 from helios.table.lags import FOLDER as LAGS
-from helios.table.lags import SeenLag
+from helios.table.lags import KeptLag
 from helios.table.positions import Lag, Position, Span
 
 LAG_INTERVAL = 5.0
@@ -109,7 +109,7 @@ class SpanSource:
         checkpoint, now = self.context.checkpoint, time.time()
         if checkpoint is not None and now - self._lag_written_at >= every:
             self._lag_written_at = now
-            seen = SeenLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
+            seen = KeptLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
             checkpoint.files.write(f"{LAGS}/{self.index}.json", seen.as_json())
 
     def committed(self, position: Position) -> None:

@@ -31,7 +31,7 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import CODECS, FORMATS
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import cause_of
+from helios.spark.jvm.errors import innermost_message
 from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
@@ -125,7 +125,7 @@ class _Inspector:
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise  # the storage is down, and the file may be good
-            return FileColumns(file, cause=cause_of(error))
+            return FileColumns(file, cause=innermost_message(error))
         repeated = _repeated_name(inspected.columns) if inspected.columns is not None else None
         if repeated is not None:
             return FileColumns(file, cause=f"its column {repeated!r} occurs twice")

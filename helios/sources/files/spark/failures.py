@@ -13,7 +13,7 @@ from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.failures import damaged_file_error
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
-from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
+from helios.spark.iceberg.bad_rows import bad_row_error, json_in, row_in
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import struct_of
 
@@ -31,7 +31,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
         if undeclared is not None:
             return undeclared
     place, fix = _place_and_fix(row)
-    return bad_row(row, plan, place, fix)
+    return bad_row_error(row, plan, place, fix)
 
 
 def _undeclared_fields_error(row: dict[str, str], plan: Plan) -> InputError | None:

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from helios.catalog.diagnosis import diagnose
-from helios.catalog.storages import kind_of
+from helios.catalog.storages import storage_type_of
 from helios.errors import InputError, RunError
 from helios.sources.common.file import File
 from helios.sources.files.declare import FilesSource
@@ -73,7 +73,7 @@ def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed |
         raise
     except (Py4JJavaError, PySparkException) as error:
         cause = None if is_outage(error) else diagnose(error)
-        if cause is None or kind_of(path) in (None, "local"):
+        if cause is None or storage_type_of(path) in (None, "local"):
             raise
         raise RunError(f"{source.label()}: {cause.cause}.", where=source.origin, fix=f"{cause.fix}.") from error
 
@@ -261,7 +261,7 @@ def _leaf_files(spark: SparkSession, roots: ScalaSeq[JavaPath]) -> ScalaText:
 def _sink_files(spark: SparkSession, root: JavaPath) -> ScalaText:
     """The files that the log of Spark's file sink names."""
     none = classes().scala.Option.empty()
-    index = spark_version(spark).streams().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)
+    index = spark_version(spark).streaming_package().MetadataLogFileIndex(spark._jsparkSession, root, _options(), none)
     files: ScalaText = index.allFiles()
     return files
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructField, StructType
 
-from helios.native.plain import takes
+from helios.native.plain import parses_type
 from helios.native.program import NotNative
 from helios.native.reader import widens
-from helios.native.work import Text
+from helios.native.work import LinesFormat
 from helios.sources.common.spark.types import by_name
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark.csv_lines import separator_of
@@ -49,12 +49,14 @@ def _own_column(group: Group, wanted: StructField) -> tuple[str, str] | None:
     return file_field.name, kind
 
 
-def _text_format(source: FilesSource, group: Group, typed: StructType) -> Text:
+def _text_format(source: FilesSource, group: Group, typed: StructType) -> LinesFormat:
     """The format of the lines of a group of files."""
     if not group.fast:
         raise NotNative("with these reader options no line is plain")
     columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)
-    unsupported = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)
+    unsupported = next((f"{name} {kind}" for name, kind in columns if not parses_type(kind)), None)
     if unsupported is not None:
         raise NotNative(f"only Spark reads lines with a column {unsupported}")
-    return Text(source.format, columns, separator_of(source), tuple(typed.names) if source.flag("header") else ())
+    return LinesFormat(
+        source.format, columns, separator_of(source), tuple(typed.names) if source.flag("header") else ()
+    )

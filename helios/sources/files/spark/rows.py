@@ -28,7 +28,7 @@ from helios.sources.files.spark.reading import Group, Reading, reading_of
 from helios.sources.files.spark.text_lines import PLAIN, SKIP_NO_FILE, read_text
 from helios.sources.files.spark.text_numbers import leading_zeros_lost
 from helios.spark.iceberg.failures import is_outage
-from helios.spark.jvm.errors import cause_of
+from helios.spark.jvm.errors import innermost_message
 from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
 
 
@@ -166,7 +166,7 @@ def read_failure(context: SourceContext, source: FilesSource, file: File) -> str
     except (Py4JError, PySparkException) as error:
         if is_outage(error):
             raise
-        return cause_of(error)
+        return innermost_message(error)
     return ""
 
 

@@ -121,7 +121,7 @@ def _layer(
     files = tasks(spark, table, states)
     verify(spark, table, files, read)
     scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
-    rows = read_tasks(spark, table, files, vector=vectorized_rows(read))
+    rows = read_tasks(spark, table, files, vector_rows=vectorized_rows(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]

@@ -334,11 +334,11 @@ class IcebergReader(SpanSource):
             all_tasks.addAll(tasks)
             tasks = all_tasks
 
-        def count(planned: bool) -> None:
-            if not planned:
+        def count(counted_by_spark: bool) -> None:
+            if not counted_by_spark:
                 record(metrics)
             if state is not None:
-                state.done(planned)
+                state.report_read(counted_by_spark)
 
         return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 
@@ -353,8 +353,8 @@ class IcebergReader(SpanSource):
         reader = replace(self._snapshot_reader, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, metrics = reader.tasks(table, state if snapshot is not None else SnapshotRange())
 
-        def count(planned: bool) -> None:
-            record(replace(metrics, total=0, total_partitions=()) if planned else metrics)
+        def count(counted_by_spark: bool) -> None:
+            record(replace(metrics, total=0, total_partitions=()) if counted_by_spark else metrics)
 
         return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 
@@ -378,7 +378,7 @@ class IcebergReader(SpanSource):
         if not tasks.size():
             return (), None
         return plan_input_partitions(
-            self._spark, self._stream_table, tasks, columns, vector=vectorized_rows(self.read_plan)
+            self._spark, self._stream_table, tasks, columns, vector_rows=vectorized_rows(self.read_plan)
         )
 
     @override

@@ -172,7 +172,7 @@ def _rows(
     tasks, metrics = reader.tasks(table, span)
     scan_metrics.record(metrics)
     if tasks.size():
-        rows = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
+        rows = read_tasks(spark, table, tasks, vector_rows=vectorized_rows(read))
         first_row_id = span.since
         rows = rows.where(F.col(ROW_ID) >= first_row_id) if first_row_id is not None else rows
         names = spark_schema(spark, table).names

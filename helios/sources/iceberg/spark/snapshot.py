@@ -16,7 +16,7 @@ from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.spark import offsets
 from helios.sources.iceberg.spark.snapshot_reader import verify_state
 from helios.spark.iceberg import overflow, partitions, scan_metrics, tables
-from helios.spark.iceberg.filters import ALIAS, without_pushed
+from helios.spark.iceberg.filters import ALIAS, without_pushdown
 from helios.spark.iceberg.foreign_files import has_mapping
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.schema import names_by_id
@@ -103,8 +103,8 @@ def read_state(
     if snapshot_schema is None or snapshot_schema.schemaId() == table.schema().schemaId():
         rows = add_position(df, df.columns) if add_position else df.select("*")
         if has_mapping(table):
-            return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
-        return without_pushed(rows, overflow.unordered_columns(table, [retained] if retained is not None else []))
+            return without_pushdown(rows, frozenset(names_by_id(table.schema()).values()))
+        return without_pushdown(rows, overflow.unordered_columns(table, [retained] if retained is not None else []))
     tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
     names = spark_schema(spark, table).names
     if not tasks.size():
@@ -114,7 +114,7 @@ def read_state(
             matched=int(tasks.size()), matched_partitions=(lambda: partitions.count(table, tasks),)
         )
     )
-    df = read_tasks(spark, table, tasks, vector=vectorized_rows(read))
+    df = read_tasks(spark, table, tasks, vector_rows=vectorized_rows(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return add_position(df, names) if add_position else df.select(*map(quoted, names))
 

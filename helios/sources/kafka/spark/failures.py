@@ -7,8 +7,8 @@ import re
 from helios.errors import HeliosError, RunError
 from helios.plan.nodes import Plan
 from helios.sources.kafka.declare import KafkaSource
-from helios.spark.iceberg.bad_rows import bad_row, row_in
-from helios.spark.jvm.errors import REGISTRY
+from helios.spark.iceberg.bad_rows import bad_row_error, row_in
+from helios.spark.jvm.errors import REGISTRY_PREFIX
 
 DELETED_RECORDS = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
 """Spark's message about Kafka records that were deleted."""
@@ -19,7 +19,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     row = row_in(error)
     if row is not None and "at" in row:
         fix = row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or .on_bad_row("drop").')
-        return bad_row(row, plan, row["at"], fix)
+        return bad_row_error(row, plan, row["at"], fix)
     return _deleted_meanwhile(error, plan) or _refused_by_registry(error, plan)
 
 
@@ -39,7 +39,7 @@ def _deleted_meanwhile(error: BaseException, plan: Plan) -> RunError | None:
 
 def _refused_by_registry(error: BaseException, plan: Plan) -> RunError | None:
     """The error of a schema registry that refused the request of a task; None for any other error."""
-    _, separator, after = str(error).partition(REGISTRY)
+    _, separator, after = str(error).partition(REGISTRY_PREFIX)
     if not separator:
         return None
     message = after.splitlines()[0].split(" SQLSTATE:")[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helios import Iceberg, aggregate, expect, select, sql, where, with_columns
-from helios.engine import runnable
+from helios.engine import require_runnable
 from helios.plan import Context, compile_pipelines
 from helios.plan.typing.expression import parse
 from helios.plan.typing.functions import UnknownFunction, unknown_functions
@@ -40,7 +40,7 @@ def test_a_run_leaves_it_to_spark(context: Context) -> None:
     pipeline = ORDERS >> where("my_own(name)") >> SINK
     plans, problems = compile_pipelines([pipeline], context, lenient=True)
     assert [type(problem) for problem in problems] == [UnknownFunction]
-    assert runnable(plans, problems) == plans
+    assert require_runnable(plans, problems) == plans
 
 
 @pytest.mark.parametrize(
