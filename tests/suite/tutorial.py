@@ -38,7 +38,7 @@ VARYING = (
 )
 """What differs from run to run, and what it is compared as."""
 
-MAY_MISS = ("engine native", "spill to")
+MAY_MISS = ("engine native", "spill data beyond memory")
 """Lines of a plan that depend on the machine and the extras that are installed."""
 
 PATIENCE = 300

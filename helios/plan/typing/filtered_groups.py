@@ -24,7 +24,7 @@ def filtered_groups(flow: Flow, sink: Sink) -> list[HeliosError]:
     problems: list[HeliosError] = []
     for index, step in enumerate(flow.steps):
         names = final_group_names(flow.steps[:index]) or group_columns(step) or ()
-        if names and any(not _by_groups(text, names) for text in _conditions(step, grouped=index > 0)):
+        if names and any(not _by_groups(text, names) for text in _conditions(step)):
             problems.append(
                 DeclarationError(
                     f"{step.text()}: a group that it drops would stay in the target, with its former values.",
@@ -36,14 +36,14 @@ def filtered_groups(flow: Flow, sink: Sink) -> list[HeliosError]:
     return problems
 
 
-def _conditions(step: Step, *, grouped: bool) -> Iterator[str]:
+def _conditions(step: Step) -> Iterator[str]:
     """Yields the conditions by which a step drops groups; an empty one if it drops them by other means."""
     if isinstance(step, Sql):
         select = outer_select(step.query)
         parts = ("having", "qualify") if group_columns(step) is not None else ("where", "having", "qualify")
         clauses = (select.args.get(part) for part in parts) if select is not None else ()
         yield from (clause.this.sql("spark") for clause in clauses if clause is not None)
-    elif group_columns(step) is None and not step.traits.opaque and not step.keeps_rows:
+    elif step.traits.row_by_row and not step.traits.opaque and not step.keeps_rows:
         yield from step.sql_texts or ("",)
 
 

@@ -44,7 +44,7 @@ BOUNDED = watermark("ts", "1h") >> dedupe("id", "ts")
         COUNTED >> SINK.upsert("NAME", order_by="n"),
         COUNTED >> rename({"name": "who"}) >> SINK.upsert("who"),
         COUNTED >> select("name AS who", "n") >> SINK.upsert("who"),
-        COUNTED >> where("n > 1") >> sql("SELECT name, n FROM input") >> SINK.upsert("name"),
+        COUNTED >> where("name > 'a'") >> sql("SELECT name, n FROM input") >> SINK.upsert("name"),
         COUNTED >> join(Iceberg.source("a.orders") >> select("name"), on="name") >> SINK.upsert("name"),
         FOLLOWED >> BOUNDED >> aggregate("name", n="count(*)") >> SINK.upsert("name"),
         FOLLOWED >> aggregate(["name", "year(ts) AS y"], n="count(*)") >> SINK.upsert("y", "name"),

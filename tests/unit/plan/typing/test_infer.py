@@ -362,7 +362,12 @@ def test_explode() -> None:
     ("column", "made", "says", "fix"),
     [
         ("name", "e", "explode(name): 'name' is string, not an array.", "name an array."),
-        ("m", "e", "explode(m): 'm' is map<string,bigint>, not an array.", 'with_columns(e="map_entries(m)") first.'),
+        (
+            "m",
+            "e",
+            "explode(m): 'm' is map<string,bigint>, not an array.",
+            'with_columns({"e": "map_entries(m)"}) first.',
+        ),
         ("ar", "e", "explode(ar): no column 'ar'.", "Did you mean 'arr'?"),
         ("arr", "name", "explode(arr): there is a column 'name' already.", 'drop("name")'),
     ],
