@@ -207,7 +207,7 @@ class Race:
         head = self.catalog.load(f"perf.{self.source}").snapshots()[-1].id
         start = IcebergOffset(snapshot=head, files=0, state=True)
         spark = session.clone(self.spark, [plan])
-        feed = SnapshotReader(spark=spark, read=plan.reads[0], predicates=plan.pushed(0))
+        feed = SnapshotReader(spark=spark, read=plan.reads[0], predicates=plan.pushed_predicates(0))
         span, table = range_between(start, IcebergOffset(snapshot=head)), source_table(spark, plan.reads[0])
         wanted = expression(feed.spark, table, f"local.perf.{self.source}", feed.predicates)
         jvm: Any = feed.spark._jvm

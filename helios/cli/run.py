@@ -199,18 +199,18 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
         CheckFailed: No pipeline can run, or `fail_fast` is set and a pipeline has a problem.
     """
     from helios.engine import second_driver_problems
-    from helios.plan import compile_each, distinct
+    from helios.plan import compile_each, without_duplicates
 
     refused: list[Compiled] = []
     pipelines = loaded.pipelines
     while True:
         compiled = compile_each(pipelines, loaded.context)
         for result in compiled:
-            if result.plan is not None and not result.faults:
+            if result.plan is not None and not result.fatal_problems:
                 result.problems.extend(second_driver_problems(result.plan))
-        faulty = [result for result in compiled if result.faults]
+        faulty = [result for result in compiled if result.fatal_problems]
         refused += faulty
-        problems = distinct(problem for result in refused for problem in result.faults)
+        problems = without_duplicates(problem for result in refused for problem in result.fatal_problems)
         if problems and (fail_fast or len(faulty) == len(compiled)):
             failed = CheckFailed(problems)
             failed.exit_status = min(InputError.exit_status if isinstance(p, InputError) else 1 for p in problems)
@@ -218,7 +218,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
         if not faulty:
             break
         # The other pipelines are compiled again: they may read a table that a faulty pipeline would have created.
-        pipelines = [result.pipeline for result in compiled if not result.faults]
+        pipelines = [result.pipeline for result in compiled if not result.fatal_problems]
     for problem in problems:
         output.say_error(output.paragraph(problem), problem.code)
     if refused:
@@ -228,7 +228,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
 
 def _refused_status(refused: Compiled) -> dict[str, Any]:
     """The status of a pipeline that was not started, in the form of a run's status."""
-    error = "\n".join(map(str, refused.faults))
+    error = "\n".join(map(str, refused.fatal_problems))
     counts = {"batches": 0, "rows": 0, "rejected": 0, "left": [], "snapshot": None}
     return {
         "pipeline": refused.name,

@@ -109,7 +109,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
         warehouses=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
-        branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
+        branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipeline_names},
     )
 
 

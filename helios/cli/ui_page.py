@@ -140,7 +140,7 @@ def _refused_facts(result: Compiled) -> PipelineFacts:
     from helios.ui.facts import PipelineFacts
     from helios.ui.live import problem_of
 
-    problem = problem_of(result.faults[0])
+    problem = problem_of(result.fatal_problems[0])
     return PipelineFacts(name=result.name, target=result.pipeline.sink.label(), state="failed", problem=problem)
 
 

@@ -130,7 +130,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
         )
     table = write.table.catalog.load(write.table.within)
     known = records(table.iceberg.properties, table.name)
-    names = [name for name in write.pipelines if name in known]
+    names = [name for name in write.pipeline_names if name in known]
     if not names:
         others = f"; the table is written by {', '.join(known)}" if known else ""
         raise NotFound(
@@ -139,7 +139,7 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
             fix="run the pipeline first; a backfill repairs only the rows of its own pipeline.",
         )
     if ask.commits is not None:
-        own_names = frozenset({*write.pipelines, *(former for name in names for former in known[name].formerly)})
+        own_names = frozenset({*write.pipeline_names, *(former for name in names for former in known[name].formerly)})
         retained = commits(table, branch=write.sink.branch_name or MAIN)
         commits_in_range(retained, ask.commits, own_names, write.table.text)
         return

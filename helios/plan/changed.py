@@ -93,7 +93,7 @@ def plan_difference(plan: Plan) -> PlanDifference | None:
 
 def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     """Yields the differences between the plan of the last run and that of the next run."""
-    before, after = kept.plan, json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state), default=str))
+    before, after = kept.plan, json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state_texts), default=str))
     sink = plan.write.sink.iceberg
     remedy = NEW_TARGET if sink is None or sink.many_tables else REFILL
     others = [

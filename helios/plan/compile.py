@@ -79,7 +79,7 @@ class Compiled:
         return self.plan.pipeline if self.plan is not None else self.pipeline.name or self.pipeline.sink.label()
 
     @property
-    def faults(self) -> list[HeliosError]:
+    def fatal_problems(self) -> list[HeliosError]:
         """The problems that stop a run."""
         return [problem for problem in self.problems if not isinstance(problem, NOT_FATAL)]
 
@@ -100,8 +100,8 @@ def compile_pipelines(
         ConfigError: The declaration of a catalog is wrong, such as its credential.
     """
     results = compile_each(pipelines, context)
-    plans = [r.plan for r in results if r.plan is not None and not (r.faults if lenient else r.problems)]
-    return plans, distinct([problem for result in results for problem in result.problems])
+    plans = [r.plan for r in results if r.plan is not None and not (r.fatal_problems if lenient else r.problems)]
+    return plans, without_duplicates([problem for result in results for problem in result.problems])
 
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
@@ -113,7 +113,9 @@ def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compil
         compiled.append(Compiled(pipeline, compiler.plan(), compiler.problems))
     _add_clashes(compiled)
     if not context.offline:
-        runnable = [(result.plan, result) for result in compiled if result.plan is not None and not result.faults]
+        runnable = [
+            (result.plan, result) for result in compiled if result.plan is not None and not result.fatal_problems
+        ]
         for problem, users in unusable_storages([plan for plan, _ in runnable]).items():
             for plan, result in runnable:
                 if any(plan is user for user in users):
@@ -153,7 +155,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     return schema
 
 
-def distinct(problems: Iterable[HeliosError]) -> list[HeliosError]:
+def without_duplicates(problems: Iterable[HeliosError]) -> list[HeliosError]:
     """The problems without duplicates: a source or step that pipelines share has the same problem in each of them."""
     return list({str(problem): problem for problem in problems}.values())
 
@@ -194,7 +196,7 @@ class _PipelineCompiler:
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
-        jars += [c for read in self.reads if read.place for c in folder_components(read.place.location)]
+        jars += [c for read in self.reads if read.store_folder for c in folder_components(read.store_folder.location)]
         jars += sink.jars
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*source_kind(s).jars, *s.jars))]
         plan = Plan(
@@ -213,7 +215,7 @@ class _PipelineCompiler:
             catalogs=tuple(catalogs),
             components=tuple(dict.fromkeys(jars)),
             declared=pipeline,
-            neighbours=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
+            all_catalogs=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
         )
         engine, engine_problems = engine_of(plan, self.context.config.native)
         self.problems += engine_problems
@@ -240,7 +242,7 @@ class _PipelineCompiler:
             kind = source_kind(flow.source)
             mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
             read, problems = kind.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
-            read = replace(read, place=kind.store_folder(flow.source, self.context))
+            read = replace(read, store_folder=kind.store_folder(flow.source, self.context))
         except InputError as problem:
             read, problems = ReadPlan(source=flow.source), [problem]
         self.problems += problems

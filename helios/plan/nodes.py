@@ -81,13 +81,13 @@ class ReadPlan:
         format_version: The format version of the table; None if `uuid` is None.
         scan: The files that the next scan opens; None if it was not planned, or has no predicates.
         backlog: The rows that the next run reads; None if the table is not followed, or the backlog was not looked up.
-        place: The folder of the source's files if they are on an object store; None otherwise.
+        store_folder: The folder of the source's files if they are on an object store; None otherwise.
         joined: For the right side of a join as of a time: the `as_of=` column and how rows are read, as text.
         renamed: Former and present name of each column that the source's table has renamed.
     """
 
     source: Source
-    place: StoreFolder | None = None
+    store_folder: StoreFolder | None = None
     table: TableName | None = None
     uuid: str | None = None
     snapshot: int | None = None
@@ -170,7 +170,7 @@ class WritePlan:
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
         bytes: The size of the data files of the existing table; None if unknown.
-        pipelines: The present and the former name of the pipeline; the table may have a record under either.
+        pipeline_names: The present and the former name of the pipeline; the table may have a record under either.
         notes: Notes on the rows of other pipelines and of earlier runs in the table.
     """
 
@@ -186,7 +186,7 @@ class WritePlan:
     quarantine: TableName | None = None
     growth: Growth | None = None
     bytes: int | None = None
-    pipelines: tuple[str, ...] = ()
+    pipeline_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -237,7 +237,7 @@ class Plan:
         catalogs: The catalogs of the tables that the pipeline reads and writes.
         components: The jars that a run needs.
         declared: The pipeline as the script declares it.
-        neighbours: All catalogs of the configuration and of the script, whether or not this pipeline uses them.
+        all_catalogs: All catalogs of the configuration and of the script, whether or not this pipeline uses them.
         engine: The engine that runs the pipeline.
         spill: The sorts and shuffles whose data goes to a local disk when it exceeds memory; None if there are none.
     """
@@ -257,7 +257,7 @@ class Plan:
     catalogs: tuple[Catalog, ...]
     components: tuple[str, ...]
     declared: Pipeline
-    neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
+    all_catalogs: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
     engine: Engine = field(default=Engine(), compare=False)
     spill: Spill | None = field(default=None, compare=False)
 
@@ -286,7 +286,7 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
-    def state(self) -> tuple[str, ...]:
+    def state_texts(self) -> tuple[str, ...]:
         """The stateful steps and the sources on which the state in the checkpoint depends, as text."""
         if self.view is not None:
             # A changed step would be applied only to groups with changed rows.
@@ -305,7 +305,7 @@ class Plan:
         by_time = isinstance(step, Dedupe) and step.within is not None
         return f"{step.text()} by event time" if by_time else step.text()
 
-    def pushed(self, index: int) -> tuple[str, ...]:
+    def pushed_predicates(self, index: int) -> tuple[str, ...]:
         """The predicates that are pushed into the scan of a source: files without a matching row are not opened.
 
         The predicates are the conditions of the source's `.where(...)`, and of the `where` steps directly after the
@@ -328,7 +328,8 @@ class Plan:
             "pipeline": self.pipeline,
             "declared_at": str(self.origin),
             "sources": [
-                {**read.as_json(), "pushed": list(self.pushed(index))} for index, read in enumerate(self.reads)
+                {**read.as_json(), "pushed": list(self.pushed_predicates(index))}
+                for index, read in enumerate(self.reads)
             ],
             "steps": [s.text() for s in self.stream.steps],
             "path": self.path.value,

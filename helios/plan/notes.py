@@ -13,12 +13,12 @@ from helios.catalog.conf import pyiceberg_properties
 from helios.errors import CheckpointError, HeliosError, InputError, RunError
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import (
-    alongside,
+    common_source_entry,
     entries,
     other_records,
     renaming_call,
     shared_source,
-    source_of_both,
+    writers_of_same_branch,
     written_reads,
 )
 from helios.plan.other_upserts import refuse_other_upserts, sharing_notes, upserts_alongside, upserts_of
@@ -103,7 +103,7 @@ def _ledger_records(plan: Plan) -> tuple[Record | None, dict[str, Record], Colle
 
     table = plan.write.table
     all_records = records(table.catalog.load(table.within).iceberg.properties, table.text)
-    own = next((all_records[name] for name in plan.write.pipelines if name in all_records), None)
+    own = next((all_records[name] for name in plan.write.pipeline_names if name in all_records), None)
     branch, others = plan.write.sink.branch_name, other_records(all_records, plan)
     same_branch = {name for name, record in others.items() if record.branch == branch}
     if own is not None or len(same_branch) == len(others):
@@ -148,8 +148,8 @@ def declared_notes(
     )
     if own is not None or not adds_rows:
         return
-    for other in alongside(plan, siblings):
-        entry = source_of_both(plan, other) if other.pipeline not in others else None
+    for other in writers_of_same_branch(plan, siblings):
+        entry = common_source_entry(plan, other) if other.pipeline not in others else None
         if entry is not None and other.write.mode.traits.stores_columns:
             source = entry["source"]
             yield f"{other.pipeline}, of the same script, writes rows of {source}, too: rows that both read come twice"

@@ -62,7 +62,7 @@ def written_reads(plan: Plan) -> list[ReadPlan]:
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
 
-def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
+def writers_of_same_branch(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
     """The other pipelines among `plans` that write the same branch of the same table."""
     write = plan.write
     if not write.sink.target_kind.one_table:
@@ -78,7 +78,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
     ]
 
 
-def source_of_both(plan: Plan, other: Plan) -> Entry | None:
+def common_source_entry(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as an entry of a record; None if there is none."""
     for read in written_reads(other):
         entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).empty_entry}

@@ -15,7 +15,7 @@ from helios.errors import InputError
 from helios.model.columns import LOG_ORDER
 from helios.model.modes import Mode
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import alongside
+from helios.plan.other_pipelines import writers_of_same_branch
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record
@@ -65,7 +65,7 @@ def upserts_alongside(
         beside: The pipelines of `--beside`, which every pipeline of the run accepts.
     """
     upserts_of_run = {}
-    for other in alongside(plan, plans):
+    for other in writers_of_same_branch(plan, plans):
         former = known.get(other.was or "")
         accepted = (*beside, *(former.beside if former is not None else ()))
         names = (other.was,) if other.was else ()

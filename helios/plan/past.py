@@ -19,12 +19,12 @@ def committed_history(plan: Plan) -> History:
         table = write.table.catalog.load(write.table.within)
         metadata = table.iceberg.metadata
         known = records(metadata.properties, table.name)
-        formerly = [former for name in write.pipelines if name in known for former in known[name].formerly]
+        formerly = [former for name in write.pipeline_names if name in known for former in known[name].formerly]
         known_checkpoints = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
         all_commits = commits(
-            table, warehouses(plan.neighbours), known_checkpoints, branch=write.sink.branch_name or MAIN
+            table, warehouses(plan.all_catalogs), known_checkpoints, branch=write.sink.branch_name or MAIN
         )
-        history = history_of(metadata, all_commits, [*write.pipelines, *formerly])
+        history = history_of(metadata, all_commits, [*write.pipeline_names, *formerly])
     if not history.batches:
         others = f" (`helios history {write.table.text}` lists the commits of other writers)" if history.others else ""
         raise InputError(

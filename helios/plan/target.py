@@ -68,7 +68,7 @@ def plan_write(
         file_format=default_format(sink),
         quarantine=quarantine,
     )
-    write = replace(write, pipelines=tuple(filter(None, (name or write.default_name, was))))
+    write = replace(write, pipeline_names=tuple(filter(None, (name or write.default_name, was))))
     problems = [*contradictions(sink), *stream_problems(sink, stream), *atomic_problems(sink, table.catalog)]
     if quarantine is not None and quarantine.text == table.text:
         problems.append(
@@ -182,7 +182,7 @@ def plan_existing(
     if stream is not None and sink.mode.traits.stores_columns:
         from helios.table.ledger import has_written
 
-        written = has_written(iceberg.properties.get, write.pipelines, write.table.text)
+        written = has_written(iceberg.properties.get, write.pipeline_names, write.table.text)
         write = replace(write, left_out=left_out(sink, stream, before, has_written=written))
         evolution = _evolution(write, stream, iceberg, reads)
         if evolution is None or evolution.problems:

@@ -52,7 +52,7 @@ def lines(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "", f"{read.table.text}, {_snapshots(read)}"
         if read.joined is not None:
             yield "", f"joined {read.joined}"
-        if pushed := plan.pushed(index):
+        if pushed := plan.pushed_predicates(index):
             yield "", "pushed: " + ", ".join(pushed)
         for number, text in enumerate(read.source.details(read.format_version)):
             yield "" if number else ROWS + read.kind, text

@@ -283,7 +283,7 @@ class Scene:
         assert identity is not None
         context = SinkContext(plan=plan, spark=self.world.spark, checkpoint=checkpoint, checkpoint_id=identity.id)
         if plan.write.sink.routing is None:
-            record = newest_record(self.table("a.t"), plan.write.pipelines, plan.write.sink.branch_name)
+            record = newest_record(self.table("a.t"), plan.write.pipeline_names, plan.write.sink.branch_name)
             context = replace(context, keys_folder=keys_folder_of(context, identity.id, record))
         if plan.write.sink.routing is not None:
             return Driver(RoutedSink(context))

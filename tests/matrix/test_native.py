@@ -34,7 +34,7 @@ SCHEMA = ", ".join(f"c{i} {kind}" for i, kind in enumerate(KINDS))
 @pytest.fixture
 def engine(lake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Sets which engine runs, small batches too; Spark's workers run in the tests' Python, which has Polars."""
-    monkeypatch.setattr(choice, "SMALL", 0)
+    monkeypatch.setattr(choice, "MIN_NATIVE_BYTES", 0)
     monkeypatch.setattr(lake.spark.sparkContext, "pythonExec", sys.executable)
     lake.events.clear()
     config = lake.folder / "helios.toml"

@@ -254,7 +254,7 @@ orders = (
     >> peek
     >> Iceberg.sink("sec.shop.copy").upsert("id", order_by="id")
 )
-engine.SMALL = 0
+engine.MIN_NATIVE_BYTES = 0
 natively = Iceberg.source("sec.shop.orders").incremental(poll="1s") >> Iceberg.sink("sec.shop.natively")
 """
 

@@ -176,5 +176,5 @@ def command() -> Callable[[str], ModuleType]:
 @pytest.fixture
 def native_workers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has Spark's workers run in the tests' Python, which has Polars, and the columnar engine do small batches too."""
-    monkeypatch.setattr(engine, "SMALL", 0)
+    monkeypatch.setattr(engine, "MIN_NATIVE_BYTES", 0)
     monkeypatch.setattr(world.spark.sparkContext, "pythonExec", sys.executable)

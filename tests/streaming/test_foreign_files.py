@@ -392,7 +392,7 @@ def test_nulls_in_a_required_column(world: Any, tables: Tables, monkeypatch: pyt
     for how in WAYS:
         message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
         assert "has 10 nulls in the column c" in message
-    monkeypatch.setattr(engine, "SMALL", 1 << 40)
+    monkeypatch.setattr(engine, "MIN_NATIVE_BYTES", 1 << 40)
     for how in WAYS:
         refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
     if not mapped:

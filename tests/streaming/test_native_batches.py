@@ -230,7 +230,7 @@ def test_small_batches_are_left_to_spark_without_a_word(
     pipeline = world.source("a.s").incremental(poll=1) >> where("id < 15") >> sink
     sizes = (1 << 20, 1)
     for number, size in enumerate(sizes):
-        monkeypatch.setattr(engine, "SMALL", size)
+        monkeypatch.setattr(engine, "MIN_NATIVE_BYTES", size)
         world.fill("a.s", range(10 * number, 10 * number + 10), part="id % 4")
         world.run(pipeline)
         assert bool(did) == (size == 1)
@@ -251,7 +251,7 @@ def test_commits_of_a_batch_are_small_together_or_not(world: Any, monkeypatch: p
     world.fill("a.s", [50])
     sizes = [int(one.summary["added-files-size"]) for one in world.load("a.s").snapshots()[1:]]
     for small, done in ((max(sizes) + 1, True), (sum(sizes) + 1, False)):
-        monkeypatch.setattr(engine, "SMALL", small)
+        monkeypatch.setattr(engine, "MIN_NATIVE_BYTES", small)
         world.run(pipeline)
         assert bool(did) == done
         did.clear()

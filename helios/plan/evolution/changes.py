@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Literal, TypeAlias
 
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, is_or_contains, shown
+from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, is_or_contains, sql_path
 from helios.plan.typing.types import SparkType, quoted
 
 Mode: TypeAlias = Literal["strict", "add_columns", "full"]
@@ -78,7 +78,7 @@ class Add(Change):
     doc: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"ADD COLUMN {shown(self.path)} {self.type}"
+        return f"ADD COLUMN {sql_path(self.path)} {self.type}"
 
     def apply(self, fields: Fields) -> Fields:
         new = replace(Field.of(self.path[-1], self.type, True).as_added(), doc=self.doc)
@@ -94,7 +94,7 @@ class Widen(Change):
     type: SparkType
 
     def __str__(self) -> str:
-        return f"ALTER COLUMN {shown(self.path)} TYPE {self.type}"
+        return f"ALTER COLUMN {sql_path(self.path)} TYPE {self.type}"
 
     def edit(self, old: Field) -> Field:
         return replace(old, type=self.type)
@@ -105,7 +105,7 @@ class Relax(Change):
     """A required field that becomes optional."""
 
     def __str__(self) -> str:
-        return f"ALTER COLUMN {shown(self.path)} DROP NOT NULL"
+        return f"ALTER COLUMN {sql_path(self.path)} DROP NOT NULL"
 
     def edit(self, old: Field) -> Field:
         return replace(old, nullable=True)
@@ -118,7 +118,7 @@ class Rename(Change):
     new: str
 
     def __str__(self) -> str:
-        return f"RENAME COLUMN {shown(self.path)} TO {quoted(self.new)}"
+        return f"RENAME COLUMN {sql_path(self.path)} TO {quoted(self.new)}"
 
     def edit(self, old: Field) -> Field:
         return replace(old, name=self.new)
@@ -129,7 +129,7 @@ class Drop(Change):
     """The removal of a column or nested field that the policy names."""
 
     def __str__(self) -> str:
-        return f"DROP COLUMN {shown(self.path)}"
+        return f"DROP COLUMN {sql_path(self.path)}"
 
     def edit(self, old: Field) -> None:
         return None

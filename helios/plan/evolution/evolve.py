@@ -30,7 +30,7 @@ from helios.plan.evolution.fields import (
     is_or_contains,
     lossless,
     promotions,
-    shown,
+    sql_path,
 )
 from helios.plan.typing.types import UNKNOWN, VOID
 
@@ -129,7 +129,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     if any(d.stops for d in differences):
         problems = [_misfit_error(differences, stream, table, policy, where)]
     problems += [
-        DeclarationError(f".drops() empties {shown(path)} of {target.name}.", where=where, fix="drop it too.")
+        DeclarationError(f".drops() empties {sql_path(path)} of {target.name}.", where=where, fix="drop it too.")
         for path in _empty_structs(after)
     ]
     if problems:
@@ -314,7 +314,7 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
     for field in fields:
         key, field_path = field.name.lower(), (*path, field.name)
         if key in seen:
-            message = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(field_path)}."
+            message = f"{whose} has two fields {sql_path((*path, seen[key]))} and {sql_path(field_path)}."
             problems.append(DeclarationError(message, where=where, fix="rename one: names are compared without case."))
         seen[key] = field.name
         problems += _ambiguous(field.parts, whose, where, field_path)
@@ -336,7 +336,7 @@ def _misfit_error(
     differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy, where: Origin | None
 ) -> DeclarationError:
     """The error with the difference between the two schemas."""
-    names = [shown(d.path) for d in differences]
+    names = [sql_path(d.path) for d in differences]
     width, type_width = max(map(len, names)), max(len(d.types) for d in differences)
     lines = [
         f"  {d.sign} {name:<{width}}  {d.types:<{type_width}}  {d.why}".rstrip()

@@ -117,7 +117,7 @@ def renamed_columns(schemas: Iterable[Mapping[int, str]], current: Mapping[int, 
     return tuple(dict.fromkeys((former, name) for former, name in pairs if former != name))
 
 
-def shown(path: Path) -> str:
+def sql_path(path: Path) -> str:
     """A path in SQL."""
     return ".".join(map(quoted, path))
 
@@ -186,7 +186,7 @@ class Cell:
         name: The name of the field in the table.
         type: The type of the field in the table.
         source: The name of the field in the stream; None if the stream lacks the field. Then `default` is written.
-        same: Whether the value is written as it is.
+        unchanged: Whether the value is written as it is.
         default: The SQL of the value that is written if the stream lacks the field; None for null.
         parts: The parts of a value that is rebuilt: fields of a struct, element of an array, key and value of a map.
     """
@@ -194,7 +194,7 @@ class Cell:
     name: str
     type: SparkType
     source: str | None
-    same: bool = False
+    unchanged: bool = False
     default: str | None = None
     parts: tuple[Cell, ...] = ()
 
@@ -202,9 +202,9 @@ class Cell:
         """The conversion as text: a line for each cast, and for each field that the stream lacks."""
         path = (*within, self.name)
         if self.source is None:
-            yield f"{shown(path)}: {self.default or 'NULL'}"
-        elif not (self.same or self.parts):
-            yield f"{shown(path)}: CAST AS {self.type}"
+            yield f"{sql_path(path)}: {self.default or 'NULL'}"
+        elif not (self.unchanged or self.parts):
+            yield f"{sql_path(path)}: CAST AS {self.type}"
         for part in self.parts:
             yield from part.texts(path)
 
@@ -232,7 +232,7 @@ def _cell(ours: Field | None, theirs: Field) -> Cell:
     if ours is None:
         return Cell(name=theirs.name, type=kind, source=None, default=theirs.default)
     if ours.full_type == kind:
-        return Cell(name=theirs.name, type=kind, source=ours.name, same=True)
+        return Cell(name=theirs.name, type=kind, source=ours.name, unchanged=True)
     rebuilt = ours.nested and ours.type == theirs.type
     parts = cast_plan(ours.parts, theirs.parts) if rebuilt else ()
     return Cell(name=theirs.name, type=kind, source=ours.name, parts=parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SMALL = 8 << 20
+MIN_NATIVE_BYTES = 8 << 20
 """The size of a batch's files, in bytes, below which Spark is faster: the columnar engine must first start in Spark's
 Python workers."""
 
@@ -24,14 +24,19 @@ class Engine:
     setting: str = "off"
 
     @property
-    def small(self) -> int:
+    def min_native_bytes(self) -> int:
         """The size of a batch's files, in bytes, below which Spark runs the batch."""
-        return 0 if self.setting == "require" else SMALL
+        return 0 if self.setting == "require" else MIN_NATIVE_BYTES
 
     def as_json(self) -> dict[str, bool | str | int | None]:
-        return {"native": self.native, "why": self.why or None, "from_bytes": self.small if self.native else None}
+        return {
+            "native": self.native,
+            "why": self.why or None,
+            "from_bytes": self.min_native_bytes if self.native else None,
+        }
 
     def __str__(self) -> str:
         if not self.native:
             return f"spark, because {self.why}"
-        return f"native, and spark for batches of less than {self.small >> 20} MB" if self.small else "native"
+        smallest = self.min_native_bytes
+        return f"native, and spark for batches of less than {smallest >> 20} MB" if smallest else "native"

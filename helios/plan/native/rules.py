@@ -18,7 +18,9 @@ from helios.plan.typing.types import SparkType, TypeProblem, parse_type, quoted,
 Columns = Mapping[str, tuple[str, str]]
 """The columns before a step: for each name in lower case, the name and the type."""
 
-FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
+SUPPORTED_TYPE = re.compile(
+    r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)"
+)
 """The types of columns that the engine supports."""
 INTEGERS = ("int", "bigint")
 NUMBERS = (*INTEGERS, "float", "double")
@@ -93,7 +95,7 @@ def _column(node: Node, columns: Columns) -> Term:
     if known is None:
         raise NotNative(f"{_shown(node)} is not one of the columns before this step")
     name, kind = known
-    if not FLAT.fullmatch(kind):
+    if not SUPPORTED_TYPE.fullmatch(kind):
         raise NotNative(f"column {quoted(name)} is a {kind}")
     return Term("col", kind, text=name)
 

@@ -9,7 +9,7 @@ from typing import Any
 from helios.model.flow import Stream
 from helios.model.step import Step
 from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term, refuse_wildcard
-from helios.plan.native.rules import FLAT, cast, condition, term
+from helios.plan.native.rules import SUPPORTED_TYPE, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.scope import Node
@@ -46,7 +46,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
             raise NotNative(f"{step.text()} is a step that the native engine does not support")
         rule(compiler, step)
     for name, kind in compiler.columns:
-        if not FLAT.fullmatch(kind):
+        if not SUPPORTED_TYPE.fullmatch(kind):
             raise NotNative(f"column {name} is a {kind}")
     used = _used(compiler.steps, compiler.source_columns)
     return Program(used, tuple(compiler.steps), compiler.columns)

@@ -19,7 +19,7 @@ from helios.steps.watermark import Watermark
 from helios.steps.with_columns import WithColumns
 
 
-def unbounded_dedupe(step: Dedupe) -> DeclarationError:
+def unbounded_dedupe_error(step: Dedupe) -> DeclarationError:
     """The problem of a `dedupe` whose state would grow for ever, as it remembers every key."""
     keys = ", ".join(f'"{key}"' for key in step.keys)
     return DeclarationError(
@@ -43,7 +43,7 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
         for step in inner.steps:
             if times is not None and isinstance(step, Dedupe) and step.within is None:
                 if times.isdisjoint(key.lower() for key in step.keys):
-                    yield unbounded_dedupe(step)
+                    yield unbounded_dedupe_error(step)
             elif times is not None:
                 times = _times_after(step, times)
 

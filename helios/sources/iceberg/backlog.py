@@ -36,7 +36,7 @@ def with_backlog(plan: Plan, index: int, table: Table) -> ReadPlan:
         # A checkpoint has offsets of the followed sources only.
         followed_before = [earlier for earlier in plan.reads[:index] if earlier.source.streaming]
         offset = _last_offset(plan, read, len(followed_before))
-    return _with_backlog(read, table, offset, plan.pushed(index))
+    return _with_backlog(read, table, offset, plan.pushed_predicates(index))
 
 
 def _with_backlog(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:

@@ -154,7 +154,7 @@ class Backfill:
         cut = self._cut.column if self._cut is not None else None
         live_position = self._live_position()
         record = live_position.record
-        names = names_of(table, plan.write.pipelines, record)
+        names = names_of(table, plan.write.pipeline_names, record)
         trusts_expired = self._ask.trusts_expired
         self._target_rows = TargetRows.of(plan, self._spark, table, names, OWN_SUFFIXES, trusts_expired=trusts_expired)
         self._edges = Edges(
@@ -294,7 +294,7 @@ class Backfill:
         if by_filter:
             self._read_filter()
         live_position = self._live_position()
-        names = frozenset(names_of(self._table, plan.write.pipelines, live_position.record))
+        names = frozenset(names_of(self._table, plan.write.pipeline_names, live_position.record))
         retained, requested = ([], []) if by_filter else self._requested_commits(names, live_position)
         from_first_start = by_filter or requested[0].before is None
         starts = self._live.starts(live_position, self._table) if from_first_start else self._checkpoint.start()
@@ -388,5 +388,5 @@ class Backfill:
             ask=asdict(self._ask),
             made_by=made_by(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
             note=self._note,
-            names=names_of(self._table, self._plan.write.pipelines, self._live_position().record),
+            names=names_of(self._table, self._plan.write.pipeline_names, self._live_position().record),
         )

@@ -153,7 +153,7 @@ class Edges:
     @property
     def _present_plan(self) -> dict[str, object]:
         """The current plan, in the form in which checkpoints keep plans."""
-        plan = lasting_fields(self.plan.as_json(), self.plan.state)
+        plan = lasting_fields(self.plan.as_json(), self.plan.state_texts)
         return json.loads(json.dumps(plan, default=str))  # type: ignore[no-any-return]
 
     def _past_plans(self, head: JavaSnapshot | None) -> list[dict[str, object]] | str:

@@ -108,7 +108,7 @@ class LivePipeline:
             NotFound: The pipeline has written nothing.
             CheckpointError: It has begun another checkpoint.
         """
-        texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipelines)
+        texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipeline_names)
         record = next(
             (parse_record(text, LEDGER + name, table.name()) for name, text in texts if text is not None), None
         )
@@ -207,7 +207,7 @@ class LivePipeline:
     def _has_one_checkpoint(self, live_position: LivePosition, table: JavaTable) -> bool:
         """True if the whole history of the target shows no other checkpoint of the pipeline."""
         history = History(table, tables.head(table, self._plan.write.sink.branch_name))
-        names = names_of(table, self._plan.write.pipelines, live_position.record)
+        names = names_of(table, self._plan.write.pipeline_names, live_position.record)
         checkpoints = {
             snapshot.summary().get("helios.checkpoint")
             for snapshot in history

@@ -65,7 +65,7 @@ def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> Dat
         )
     moved_source = read.source.in_folder(folder)
     if moved_source is not None:
-        moved_read = replace(read, source=moved_source, place=None)
+        moved_read = replace(read, source=moved_source, store_folder=None)
         reads = tuple(moved_read if each is read else each for each in plan.reads)
         return current_rows(SourceContext(plan=replace(plan, reads=reads), spark=spark), plan.reads.index(read))
     try:

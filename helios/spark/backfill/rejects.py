@@ -109,7 +109,7 @@ class Rejects:
         if name is None or table is None:
             return self._no_payloads()
         read = self._spark.read.option("versionAsOf", at) if at is not None else self._spark.read
-        rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
+        rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipeline_names)))
         unfinished = ReplayChecks(self._plan, self._spark, self._checkpoint, table).unfinished_batch_condition()
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
         if commit is not None:

@@ -217,7 +217,7 @@ class FilterRepair:
             new = self._new_rows(live_position, to)
             return new is not None and not new.where(condition).isEmpty()
 
-        table, names = self.ledger.table, write.pipelines
+        table, names = self.ledger.table, write.pipeline_names
         watcher = ConflictWatcher(
             self.spark, table, write.table.sql, slice, pipelines=names, produces_rows=produces_rows
         )

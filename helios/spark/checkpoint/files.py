@@ -63,7 +63,7 @@ class Identity:
     Attributes:
         id: The checkpoint's own id, which the pipeline's record in the target contains, too.
         target_uuid: The target's UUID; empty until the target exists.
-        state: The steps and sources on which the state in the checkpoint depends (`Plan.state`).
+        state: The steps and sources on which the state in the checkpoint depends (`Plan.state_texts`).
         path: The read path, as the value of a `ReadPath`.
         uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
     """
@@ -176,7 +176,7 @@ class Checkpoint:
         The plan of a run (`of_run`) is the one with which the next run is compared.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
-        content = lasting_fields(plan.as_json(), plan.state)
+        content = lasting_fields(plan.as_json(), plan.state_texts)
         text = self.files.read(name)
         previous = KeptPlan.parse(text) if text is not None else None
         as_stored = json.loads(json.dumps(content))

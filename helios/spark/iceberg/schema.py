@@ -16,7 +16,7 @@ from helios.errors import CheckFailed, DeclarationError, InputError, Origin, Run
 from helios.model.retry import CommitRetries, Retry
 from helios.plan.evolution.changes import Add, Change, Drop, Relax, Rename, Widen
 from helios.plan.evolution.evolve import Policy, Target, evolve
-from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, shown
+from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, sql_path
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class, java_message
@@ -221,10 +221,10 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
     if evolution.problems:
         raise CheckFailed(evolution.problems)
     if evolution.changes:
-        missing_columns = ", ".join(shown(change.path) for change in evolution.changes)
+        missing_columns = ", ".join(sql_path(change.path) for change in evolution.changes)
         raise CheckFailed([DeclarationError(f"the table lacks columns of the batch: {missing_columns}.")])
     cells = cast_plan(stream, table)
-    if all(cell.same for cell in cells) and list(target.names) == df.columns:
+    if all(cell.unchanged for cell in cells) and list(target.names) == df.columns:
         return df
     return df.select(*[_column(cell) for cell in cells])
 
@@ -233,7 +233,7 @@ def _column(cell: Cell) -> Column:
     if cell.source is None:
         return _default_of(cell).alias(cell.name)
     value = _value(cell, F.col(quoted(cell.source)))
-    return value if cell.same and cell.source == cell.name else value.alias(cell.name)
+    return value if cell.unchanged and cell.source == cell.name else value.alias(cell.name)
 
 
 def _default_of(cell: Cell) -> Column:
@@ -242,7 +242,7 @@ def _default_of(cell: Cell) -> Column:
 
 
 def _value(cell: Cell, value: Column) -> Column:
-    if cell.same:
+    if cell.unchanged:
         return value
     return _NESTED[cell.type.name](cell, value) if cell.parts else value.cast(str(cell.type))
 
@@ -262,9 +262,9 @@ def _array(cell: Cell, value: Column) -> Column:
 
 def _map(cell: Cell, value: Column) -> Column:
     key, entry = cell.parts
-    if not key.same:
+    if not key.unchanged:
         value = F.transform_keys(value, lambda name, _: _value(key, name))
-    return value if entry.same else F.transform_values(value, lambda _, item: _value(entry, item))
+    return value if entry.unchanged else F.transform_values(value, lambda _, item: _value(entry, item))
 
 
 _NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
@@ -276,7 +276,7 @@ def null_violation_error(error: PySparkException, table: str, where: Origin | No
     if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
         return None
     path = (error.getMessageParameters() or {}).get("walkedTypePath", "")
-    column = shown(tuple(path.split()))
+    column = sql_path(tuple(path.split()))
     return RunError(
         f"a row has null in {column}, which {table} requires; nothing of its batch was committed.",
         where=where,

@@ -38,8 +38,8 @@ def refuse_small(size: int | None) -> None:
     Args:
         size: The size of the batch in bytes, plus the size of the target for an upsert; None if unknown.
     """
-    if size is not None and size < engine.SMALL:
-        raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
+    if size is not None and size < engine.MIN_NATIVE_BYTES:
+        raise SmallBatch(f"a batch has less than {engine.MIN_NATIVE_BYTES >> 20} MB")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from helios.native.partitions import PARTITION_TYPES, parse_transform
 from helios.native.program import NotNative
 from helios.native.work import Column, Partition, Sort, Target
-from helios.plan.native.rules import FLAT
+from helios.plan.native.rules import SUPPORTED_TYPE
 from helios.plan.properties import GZIP_LEVELS
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -128,7 +128,7 @@ def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
         name, iceberg_type = field["name"], field["type"]
         if name not in spark_types:
             raise NotNative(f"the batch lacks the table's column {name}")
-        if not FLAT.fullmatch(spark_types[name]) or not name.isidentifier() or not name.isascii():
+        if not SUPPORTED_TYPE.fullmatch(spark_types[name]) or not name.isidentifier() or not name.isascii():
             raise NotNative(f"the table has the column {name} of type {spark_types[name]}")
         if iceberg_type != _ICEBERG_TYPES.get(spark_types[name], spark_types[name].replace(",", ", ")):
             raise NotNative(f"the table stores {name} as {iceberg_type}")

@@ -237,9 +237,9 @@ class Attempt:
             return
         real_context = SinkContext(plan=plan, spark=self.spark, checkpoint=Checkpoint(self.spark, plan.checkpoint))
         known = known_records(real)
-        record = next((known[name] for name in plan.write.pipelines if name in known), None)
+        record = next((known[name] for name in plan.write.pipeline_names if name in known), None)
         state = upsert_state(real_context, record)
-        others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]
+        others = [n for n, r in known.items() if n not in plan.write.pipeline_names and r.upserts and r.batch >= 0]
         why, fix = None, f"rehearse fewer commits, with --last, or {TEST_INSTEAD}"
         if others and (state.has_keys or upsert.delete_when):
             target = plan.write.table.text

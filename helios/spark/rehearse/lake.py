@@ -58,7 +58,7 @@ def rehearsal_plan(plan: Plan, lake: Catalog, folder: Path) -> Plan:
         table=TableName(lake, table.namespace, table.table),
         sink=lake_sink,
         quarantine=TableName(lake, ("helios_rejected",), quarantine.table) if quarantine is not None else None,
-        pipelines=(NAME, *plan.write.pipelines),
+        pipeline_names=(NAME, *plan.write.pipeline_names),
     )
     return replace(
         plan,

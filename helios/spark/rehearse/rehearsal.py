@@ -97,7 +97,7 @@ class Rehearsal:
         """True if the pipeline has committed since, so that later batches in its offset log may have written rows."""
         table = tables.load_table(self.spark, self.plan.write.table)
         known = known_records(table) if table is not None else {}
-        names = [name for name in self.plan.write.pipelines if name in known]
+        names = [name for name in self.plan.write.pipeline_names if name in known]
         newest = self.commits[-1]
         return not names or (known[names[0]].checkpoint, known[names[0]].batch) != (newest.checkpoint, newest.batch)
 
@@ -248,7 +248,7 @@ class Rehearsal:
         if tables.load_table(self.spark, name) is None:
             return {}
         rows = self.spark.table(name.sql)
-        own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipelines)))
+        own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipeline_names)))
         # All rejected rows of a batch have the same time.
         groups = own.groupBy("batch", F.col("at").cast("double").alias("at"), "step", "reason").count().collect()
         counts: dict[str, int] = {}
@@ -273,7 +273,7 @@ class Rehearsal:
 
     def _replays(self) -> bool:
         """True if rejected rows were replayed since; they are then no longer in the quarantine."""
-        names = {name + REPLAY for name in self.plan.write.pipelines}
+        names = {name + REPLAY for name in self.plan.write.pipeline_names}
         return any(other.pipeline in names for other in self.history.others_since(self.commits[0].snapshots[0]))
 
     def _steps(self) -> Iterator[str]:

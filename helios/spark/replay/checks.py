@@ -85,12 +85,12 @@ class ReplayChecks:
         These rows are not replayed: the next run repeats the batch, and rejects the rows again.
         """
         plan = self._context.plan
-        last = newest_record(self._quarantine, plan.write.pipelines) if plan.streaming else None
+        last = newest_record(self._quarantine, plan.write.pipeline_names) if plan.streaming else None
         if last is None or last.batch < 0 or last.checkpoint != self._id:
             return None
         if last.batch in self._context.checkpoint.batches("commits"):
             return None
         branch = plan.write.sink.branch_name
-        record = newest_record(self._target, plan.write.pipelines, branch) if self._target is not None else None
+        record = newest_record(self._target, plan.write.pipeline_names, branch) if self._target is not None else None
         landed = record is not None and record.checkpoint == self._id and record.batch >= last.batch
         return None if landed else batch_condition(last)

@@ -279,7 +279,7 @@ class Replay:
         if snapshot is None:
             return None
         rows = self.spark.read.option("versionAsOf", snapshot).table(self.quarantine.sql).select(*NAMES)
-        rows = rows.where(F.col("pipeline").isin(list(self.plan.write.pipelines)))
+        rows = rows.where(F.col("pipeline").isin(list(self.plan.write.pipeline_names)))
         counts: dict[str, int] = dict(rows.groupBy("step").count().collect())
         texts = sorted(text for text in counts if not text.endswith(SOURCE_SUFFIXES))
         if self.step is None:
@@ -324,8 +324,8 @@ class Replay:
         same_row = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same_row} WHEN MATCHED THEN DELETE"
         moved = notes.rejected()
-        names = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # also the names before a rename
-        taken = notes.taken().withColumn("pipeline", names).distinct()
+        all_names = F.array("pipeline", *map(F.lit, self.plan.write.pipeline_names))  # also the names before a rename
+        taken = notes.taken().withColumn("pipeline", F.explode(all_names)).distinct()
         returning = moved.withColumns(
             {
                 "pipeline": F.lit(self.plan.pipeline),
@@ -385,7 +385,7 @@ class Replay:
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
-        loaded = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
+        loaded = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipeline_names]
         records = [record for record in loaded if record is not None]
         keys_folder = next((record.keys for record in records), None)
         sink.context = replace(sink.context, keys_folder=keys_folder)

@@ -27,7 +27,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
             as of that batch are gone.
     """
     plan, branch, properties = context.plan, context.plan.write.sink.branch_name, table.properties()
-    keys = (LEDGER + name for name in plan.write.pipelines)
+    keys = (LEDGER + name for name in plan.write.pipeline_names)
     key = next((key for key in keys if properties.get(key) is not None), None)
     if key is None:
         return  # there is no record, or it is lost: the ledger then reads the stamps of the snapshots
@@ -38,7 +38,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
         return  # another driver owns the table: the ledger refuses this one later
-    updated = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
+    updated = with_applied_batches(ledger, plan.write.pipeline_names, record, resumes=resumes)
     if updated != record:
         if updated.keys != record.keys and not upsert_state(context, updated).has_keys:
             raise LedgerError(

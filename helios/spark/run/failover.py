@@ -103,5 +103,5 @@ def _with_replicas(plan: Plan, chosen: Mapping[Catalog, Catalog]) -> Plan:
         reads=tuple(replace(r, table=on_replica(r.table)) if r.table is not None else r for r in plan.reads),
         write=replace(write, table=on_replica(write.table), quarantine=quarantine_table),
         catalogs=tuple(chosen.get(catalog, catalog) for catalog in plan.catalogs),
-        neighbours=tuple(chosen.get(catalog, catalog) for catalog in plan.neighbours),
+        all_catalogs=tuple(chosen.get(catalog, catalog) for catalog in plan.all_catalogs),
     )

@@ -98,11 +98,11 @@ def refuse_changed(
             where=plan.origin,
             fix="put the sources back, or give the pipeline a new name and a new target.",
         )
-    if existing.state != plan.state:
+    if existing.state != plan.state_texts:
         raise CheckpointError(
             f"the state in the checkpoint {location} was built by "
             f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
-            f"{'; '.join(plan.state) or 'no stateful step'}.",
+            f"{'; '.join(plan.state_texts) or 'no stateful step'}.",
             where=plan.origin,
             fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
             "new name and a new target.",
@@ -124,7 +124,7 @@ def new_identity(plan: Plan, sources: tuple[str, ...], uuids: tuple[str | None, 
         target=plan.write.table.text,
         target_uuid="",
         sources=sources,
-        state=plan.state,
+        state=plan.state_texts,
         path=plan.path.value,
         uuids=uuids,
     )

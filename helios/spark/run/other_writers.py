@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import Entry, entries, other_records, renaming_call, shared_source, source_of_both
+from helios.plan.other_pipelines import Entry, common_source_entry, entries, other_records, renaming_call, shared_source
 from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
 from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of, source_kind
@@ -124,7 +124,7 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
     for sibling in job.siblings:
         known = others.get(sibling.pipeline) or others.get(sibling.was or "")
         begins = sibling.streaming and (known is None or known.position is None)
-        common = source_of_both(plan, sibling) if begins else None
+        common = common_source_entry(plan, sibling) if begins else None
         if common is not None and sibling.pipeline not in job.beside:
             raise _out_of_step(plan, common, sibling.pipeline, None)
 
@@ -220,7 +220,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     """
     table.refresh()
     plan = context.plan
-    record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
+    record = newest_record(table, plan.write.pipeline_names, plan.write.sink.branch_name)
     names = names_of(table, (plan.pipeline, plan.was), record)
     own_stamps = {f"{name}{suffix}" for name in names for suffix in OWN_SUFFIXES}
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())

@@ -17,7 +17,7 @@ from helios.model.modes import Groups
 from helios.plan.checks.carried_order import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
-from helios.plan.other_pipelines import alongside
+from helios.plan.other_pipelines import writers_of_same_branch
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import CarriesOrder, Source, open_source
 from helios.spark.checkpoint.files import Checkpoint
@@ -196,7 +196,7 @@ class PipelineQuery:
             last_planned=started.last_planned,
             repeat=repeat,
             beside=beside,
-            siblings=alongside(self.plan, siblings.values()),
+            siblings=writers_of_same_branch(self.plan, siblings.values()),
         )
 
     def _why_not_row_by_row(self) -> str | None:

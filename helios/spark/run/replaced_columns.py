@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import StructType
 
 from helios.errors import InputError
-from helios.plan.evolution.fields import shown
+from helios.plan.evolution.fields import sql_path
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.types import quoted
 from helios.sources.iceberg.offsets import IcebergOffset
@@ -96,7 +96,7 @@ def _last_batch_wrote(sink: TableSink, name: str) -> bool:
 
 
 def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
-    target, column = job.plan.write.table, shown(path)
+    target, column = job.plan.write.table, sql_path(path)
     return InputError(
         f"{_what_changed(read, name)} {target.text} has values of the former column; nothing was written.",
         where=read.source.origin,

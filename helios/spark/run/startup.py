@@ -354,7 +354,7 @@ class StartupValidator:
                 claim = replace(claim, position=None, appended=None, rolled_back=False)
                 claim = replace(claim, steps=steps, start=start, keys=folder)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
-                empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retry_policy)
+                empty_target(ledger, claim, self.plan.write.pipeline_names, self.plan.write.sink.retry_policy)
             for each in quarantines(context, record):
                 each.delete_own_rows(identity.id)
             self.checkpoint.clear()
@@ -362,7 +362,7 @@ class StartupValidator:
                 self.checkpoint.write_start(start)
 
     def _last_record(self, table: JavaTable) -> Record | None:
-        return newest_record(table, self.plan.write.pipelines, self.branch)
+        return newest_record(table, self.plan.write.pipeline_names, self.branch)
 
     def _reset_checkpoint(self, id: str, old: Record | None, table: JavaTable | None) -> None:
         """Clears the checkpoint for a new one with this id, which starts at the position in the target's record."""
@@ -371,7 +371,7 @@ class StartupValidator:
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
         refuse_new_checkpoint(self.plan, self._followed_reads, entries, holds_rows=head is not None and start is None)
         if table is not None:
-            forget_lost_replay(table, self.plan.write.pipelines, head)
+            forget_lost_replay(table, self.plan.write.pipeline_names, head)
         state = upsert_state(self.context, old)
         # Without a record, the pipeline of a damaged checkpoint is unknown, so the checkpoint is refused.
         identity = self._identity(lenient=old is not None)

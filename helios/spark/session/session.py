@@ -151,7 +151,7 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
         prepare(catalog)
         declare_catalog(session, catalog)
     for plan in plans:
-        folders = [read.place for read in plan.reads if read.place is not None]
+        folders = [read.store_folder for read in plan.reads if read.store_folder is not None]
         checkpoints = [(location or "", None) for location in (plan.checkpoint, plan.former_checkpoint)]
         for location, storage in (*checkpoints, *folders):
             conf = hadoop_conf(location, plan.catalogs, storage)

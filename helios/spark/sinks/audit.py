@@ -56,7 +56,7 @@ class AuditedSink(TableSink):
             staged = self.table.snapshot(ref.snapshotId()) if ref is not None else None
             if staged is not None and self._is_own(staged.summary(), batch):
                 # A user may have published the batch by hand, with a fast-forward or a cherry-pick.
-                names = (self.ledger.pipeline,) if self.context.is_replay else self.context.plan.write.pipelines
+                names = (self.ledger.pipeline,) if self.context.is_replay else self.context.plan.write.pipeline_names
                 return super().find(batch) if record_applied_batches(self.ledger, names) else Partial((self._branch,))
         return outcome
 

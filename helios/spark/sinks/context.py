@@ -160,7 +160,7 @@ class SinkContext:
         """The upsert state of a table, or of one branch of it."""
         target = f"{name.text}@{branch}" if branch else name.text
         files, folder = locate_state(self.spark, self.checkpoint, target, self.keys_folder)
-        has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
+        has_replay = partial(self.has_replay, name, self.plan.write.pipeline_names)
         return UpsertState(files, folder, self.remember_seconds, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:

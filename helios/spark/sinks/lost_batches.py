@@ -30,10 +30,10 @@ class LostBatches:
 def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
     """The batches of a pipeline that a rollback has removed from its target; None if no lost batch is known."""
     branch = write.sink.branch_name
-    head = Ledger(table, write.pipelines[0], "", "", branch).head()
-    record = newest_record(table, write.pipelines, branch)
+    head = Ledger(table, write.pipeline_names[0], "", "", branch).head()
+    record = newest_record(table, write.pipeline_names, branch)
     landing = landing_of(record)
-    names = names_of(table, write.pipelines, record)
+    names = names_of(table, write.pipeline_names, record)
     if landing is None or presence_of(table, head, landing) is not Presence.GONE:
         return None
     present: list[Position] = []

@@ -193,7 +193,7 @@ class QuarantineSink(Sink):
         table = tables.load_table(self._spark, self._name)
         if table is not None:
             self._delete(f"{self._own_rows_condition()} OR {self._own_rows_condition(ROLLED_BACK)}")
-            forget_replay(table, self._plan.write.pipelines)
+            forget_replay(table, self._plan.write.pipeline_names)
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
@@ -217,7 +217,7 @@ class QuarantineSink(Sink):
         table = tables.load_table(self._spark, self._name)
         if table is None or not self._plan.streaming:
             return
-        record = newest_record(table, self._plan.write.pipelines)
+        record = newest_record(table, self._plan.write.pipeline_names)
         if record is not None and record.position is not None and to is not None:
             target_lacks_batch = record.checkpoint == to.checkpoint and record.batch > to.batch
             if target_lacks_batch:
@@ -230,7 +230,7 @@ class QuarantineSink(Sink):
     def withdraw(self, batch: Batch) -> None:
         """Deletes the rows of a batch that the target lacks, because the batch runs again with another quarantine."""
         table = tables.load_table(self._spark, self._name)
-        record = newest_record(table, self._plan.write.pipelines) if table is not None else None
+        record = newest_record(table, self._plan.write.pipeline_names) if table is not None else None
         if table is None or record is None or record.checkpoint != self._checkpoint_id or record.batch != batch.number:
             return
         # The record is changed first: a later script that names this table again must not find the batch as written.
@@ -311,7 +311,7 @@ class QuarantineSink(Sink):
             ledger = self._ledger_of(table)
             record = ledger.load()
             if record is None or record.checkpoint != ledger.checkpoint:
-                known = newest_record(table, self._plan.write.pipelines)
+                known = newest_record(table, self._plan.write.pipeline_names)
                 continued = ledger.continued(known) if known is not None else None
                 ledger.claim(continued or claim, forget=self._plan.was)
             self._ledger = ledger

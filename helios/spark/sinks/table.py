@@ -52,7 +52,7 @@ class TableSink:
         self._maintainer: Maintainer | None = None
         maintenance = context.plan.write.iceberg.maintenance
         if maintenance is not None:
-            catalogs, notes = context.plan.neighbours, context.checkpoint.files
+            catalogs, notes = context.plan.all_catalogs, context.checkpoint.files
             self._maintainer = Maintainer(
                 context.spark, name, maintenance, catalogs=catalogs, notes=notes, branch=branch
             )
@@ -175,7 +175,7 @@ class TableSink:
 
 
 def has_written(plan: Plan, table: JavaTable) -> bool:
-    return ledger.has_written(table.properties().get, plan.write.pipelines, table.name())
+    return ledger.has_written(table.properties().get, plan.write.pipeline_names, table.name())
 
 
 def split_invalid(rows: Built, mode: Mode) -> Built:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from helios.errors import DeclarationError
 from helios.model.step import Step
-from helios.plan.typing.dedupes import unbounded_dedupe
+from helios.plan.typing.dedupes import unbounded_dedupe_error
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.errors import EVENT_TIME_PREFIX
@@ -54,7 +54,7 @@ def apply_step(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
         return _by_event_time(df, step, step.within)
     times = {field.name.lower() for field in watermark_columns(df)}
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
-        raise unbounded_dedupe(step)
+        raise unbounded_dedupe_error(step)
     return df.dropDuplicates(list(step.keys))
 
 

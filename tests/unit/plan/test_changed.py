@@ -29,7 +29,7 @@ SINK = Iceberg.sink("a.t")
 
 def kept(plan: Plan) -> KeptPlan:
     """A plan as a run keeps it."""
-    values = json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state), default=str))
+    values = json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state_texts), default=str))
     return KeptPlan(steps=plan.fingerprint, version=VERSION, at=datetime(2026, 1, 5, tzinfo=UTC), plan=values)
 
 

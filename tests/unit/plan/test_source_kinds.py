@@ -60,10 +60,10 @@ def test_files_of_an_object_store_have_a_place_and_its_jars(planned: Any) -> Non
     for given in (None, Storage.s3(region="eu-west-1")):
         pipeline = replace(source, storage=given) >> SINK
         plan = planned(pipeline)
-        assert plan.reads[0].place == ("s3a://in/orders", given)
+        assert plan.reads[0].store_folder == ("s3a://in/orders", given)
         assert {"aws", "s3a"} <= set(plan.components)
         assert {"aws", "s3a"} <= set(components_ahead([pipeline], context))
-    assert planned(Files.source("/in", "csv", schema="id bigint") >> SINK).reads[0].place is None
+    assert planned(Files.source("/in", "csv", schema="id bigint") >> SINK).reads[0].store_folder is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_description_makes_a_kind_of_source(kind: Callable[..., None], planned
     assert plan.schema.names == ("n",)
     assert plan.trigger is not None
     assert (plan.trigger.every, plan.trigger.max_rows, plan.trigger.bound) == (5.0, 7, "incremental(max_rows=)")
-    assert (plan.reads[0].kind, plan.reads[0].name, plan.pushed(0)) == ("counter", "Counter()", ())
+    assert (plan.reads[0].kind, plan.reads[0].name, plan.pushed_predicates(0)) == ("counter", "Counter()", ())
     assert "path      snapshot ranges: stateless: each batch reads what is new in its sources" in str(plan)
     assert plan.as_json()["sources"][0]["kind"] == "counter"
 

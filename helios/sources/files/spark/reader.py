@@ -75,8 +75,8 @@ class FilesReader(SpanSource):
 
     def _list(self) -> Listed:
         """All files under the path. Raises `NotFound` if nothing is there."""
-        place = self.read_plan.place
-        path = place.location if place is not None else self._source.path
+        folder = self.read_plan.store_folder
+        path = folder.location if folder is not None else self._source.path
         files = listing.list_source(self.context.spark, path, self._source)
         if files is None and self._at is not None and self._at.read and path.startswith(OBJECT_STORES):
             return {}  # an object store has no empty folders

@@ -65,7 +65,7 @@ class IcebergReader(SpanSource):
         self._end_snapshot: int | None = None
         self._scanned = ScanMetrics()
         self._snapshot_reader = SnapshotReader(
-            spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
+            spark=context.spark, read=self.read_plan, predicates=plan.pushed_predicates(index) if plan.streaming else ()
         )
         self._starting_offset = IcebergOffset()
         self._stream_table: JavaTable | None = None
@@ -350,7 +350,9 @@ class IcebergReader(SpanSource):
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
         """The data files of a state. If Spark also plans the state, Spark records the total number of files."""
         state = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
-        reader = replace(self._snapshot_reader, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
+        reader = replace(
+            self._snapshot_reader, read=self.read_plan, predicates=self.context.plan.pushed_predicates(self.index)
+        )
         tasks, metrics = reader.tasks(table, state if snapshot is not None else SnapshotRange())
 
         def count(counted_by_spark: bool) -> None:

@@ -62,7 +62,7 @@ def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: An
     plan = planned(pipeline)
     assert plan.path is ReadPath.STATEFUL
     assert plan.output_mode == "update"
-    assert "update" in plan.state
+    assert "update" in plan.state_texts
     assert "whose groups are upserted" in str(plan)
 
 
@@ -84,7 +84,7 @@ def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: An
 def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
     plan = planned(pipeline)
     assert plan.output_mode == "append"
-    assert "update" not in plan.state
+    assert "update" not in plan.state_texts
 
 
 @pytest.mark.parametrize(

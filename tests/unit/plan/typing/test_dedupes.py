@@ -87,4 +87,4 @@ def test_what_has_no_end_or_no_watermark_is_refused(problems: Any, pipeline: Any
 
 def test_the_state_of_a_dedupe_is_told_by_its_text(planned: Any) -> None:
     plan = planned(FOLLOWED >> BY_TIME >> SINK)
-    assert plan.state == ("watermark(ts, 1 h)", "dedupe(id, within=1 d) by event time", plan.reads[0].name)
+    assert plan.state_texts == ("watermark(ts, 1 h)", "dedupe(id, within=1 d) by event time", plan.reads[0].name)
