@@ -30,7 +30,9 @@ ROW_SETTINGS = (
     "at", "between", "branch", "columns", "isolation", "pushed", "schema", "snapshot", "span", "state", "uuid",
 )  # fmt: skip
 """Fields of a source in a plan that choose its rows, and do not affect the values of a row."""
-NOT_VALUE_SETTINGS = {*HARMLESS, *ROW_SETTINGS} - {"on_bad_row"}  # on_bad_row="null" reads a bad value as null
+VALUE_SETTINGS = ("extra", "metadata", "on_bad_row", "rescued")
+"""Settings that affect values: of columns that they add, or of bad rows."""
+NOT_VALUE_SETTINGS = {*HARMLESS, *ROW_SETTINGS} - {*VALUE_SETTINGS}
 """Fields of a source in a plan that do not affect how its values are read."""
 NEW_NAME = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """A name that a step may give to a column: `name=`, `-> name` or `as name`."""

@@ -44,7 +44,8 @@ class Select(Step):
         """
         if any(text.strip() == "*" for text in self.expressions):
             return column  # an alias is a copy
-        return next((name for old, name in reversed(self.unchanged) if old.lower() == column.lower()), None)
+        names = [name for old, name in self.unchanged if old.lower() == column.lower()]
+        return next((name for name in names if name.lower() == column.lower()), names[-1] if names else None)
 
     def text(self) -> str:
         return f"select({', '.join(self.expressions)})"

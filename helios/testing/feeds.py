@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -281,4 +282,5 @@ def feed_of(source: Source, folder: Path) -> Feed | None:
 
 def _folder_of(label: str) -> str:
     """The name of a source's folder; the checksum makes it unique for sources whose short names are equal."""
-    return f"{short_name(label)}-{crc32(label.encode()):08x}"
+    plain = re.sub(r"[^\w.-]+", "_", short_name(label))[:80]
+    return f"{plain}-{crc32(label.encode()):08x}"

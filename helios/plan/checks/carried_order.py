@@ -67,16 +67,23 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
 
 def _sampled_changes(pipeline: Pipeline) -> list[HeliosError]:
     """A problem for each sample of a table's changes: it would keep a row and drop its later update or delete."""
-    if not pipeline.stream.source.reads_changes or view_of(pipeline) is not None:
+    if view_of(pipeline) is not None:
         return []
+    samples = [
+        step
+        for flow in flows(pipeline.stream)
+        for index, step in enumerate(flow.steps)
+        if isinstance(step, Sample)
+        and flow.source.reads_changes
+        and not any(later.traits.combines or later.traits.opaque for later in flow.steps[index:])
+    ]
     return [
         DeclarationError(
             f"{step.text()} of changes may keep a row and drop its later update or delete.",
             where=step.origin,
             fix='sample by the key: where("pmod(hash(id), 100) < 10").',
         )
-        for step in pipeline.stream.steps
-        if isinstance(step, Sample)
+        for step in samples
     ]
 
 

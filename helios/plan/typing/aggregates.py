@@ -163,6 +163,15 @@ def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return names if node is None or node.is_star else tuple(plain.get(name.lower(), name) for name in names)
 
 
+def with_group_names(condition: Node, select: Node) -> Node:
+    """A condition of a grouping query, with the groups' expressions replaced by their names in the result."""
+    from sqlglot import exp
+
+    names = {group: _output_name(group, select.expressions) for group in select.args["group"].expressions}
+    replaced: Node = condition.copy().transform(lambda node: exp.column(names[node]) if node in names else node)
+    return replaced
+
+
 def _output_name(group: Node, items: Sequence[Node]) -> str:
     """The output name of a group, which a query may name by position, expression or alias."""
     if group.is_int and 0 < int(group.name) <= len(items):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model.call import Call
 from helios.model.flow import Flow, flows
 from helios.model.step import Step
 from helios.plan.typing.aggregates import group_columns, is_streaming
@@ -50,7 +49,7 @@ def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
 
 def _times_after(step: Step, times: set[str]) -> set[str] | None:
     """The names of the columns with a watermark after a step, in lower case; None if any column may be one."""
-    if isinstance(step, (Call, Sql, Join, Union)):
+    if step.traits.opaque or isinstance(step, (Join, Union)):
         return None
     if isinstance(step, Watermark):
         return times | {step.column.lower()}

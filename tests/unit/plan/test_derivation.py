@@ -77,8 +77,9 @@ def test_a_source_that_is_read_otherwise() -> None:
     assert why_values_may_differ([plan(DAY, schema=other)], plan(DAY), ["day"]) == "a.s is read differently than before"
     assert why_values_may_differ([plan(DAY, name="a.t")], plan(DAY), ["day"])
     assert why_values_may_differ([plan(DAY, branch="b", snapshot=3)], plan(DAY), ["day"]) == ""
-    assert why_values_may_differ([plan(DAY, tls={"ca": "a.pem"}, extra="fail")], plan(DAY), ["day"]) == ""
-    assert why_values_may_differ([plan(DAY, on_bad_row="null")], plan(DAY), ["day"])
+    assert why_values_may_differ([plan(DAY, tls={"ca": "a.pem"}, batch_size=5)], plan(DAY), ["day"]) == ""
+    for setting in ({"on_bad_row": "null"}, {"metadata": {"ts": "_modified"}}, {"rescued": "a"}, {"extra": "add"}):
+        assert why_values_may_differ([plan(DAY, **setting)], plan(DAY), ["day"])
 
 
 def test_arguments_with_quotes_and_brackets() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from helios import Cdc, Console, Iceberg, Kafka, Memory, Pipeline, aggregate, expect, join, select, union, where
+from helios import Cdc, Console, Iceberg, Kafka, Memory, Pipeline, aggregate, expect, join, sample, select, union, where
 from helios.errors import DeclarationError, InputError
 from helios.plan import Plan, ReadPath
 from helios.spark.replay.replay import Replay
@@ -136,3 +136,16 @@ def test_the_examples_of_the_page_compile(problems: Callable[..., list[str]]) ->
     pipelines = [value for value in found.values() if isinstance(value, Pipeline)]
     assert len(pipelines) == 6
     assert problems(*pipelines) == []
+
+
+def test_a_sample_of_changes_is_refused_where_rows_reach_the_target(problems: Any) -> None:
+    changes = Iceberg.source("a.orders").incremental().changes(keys="id")
+    sampled = changes >> sample(0.1, seed=1)
+    (problem,) = problems(sampled >> SINK.upsert("id", delete_when="_change_type = 'DELETE'"))
+    assert "may keep a row and drop its later update or delete" in problem
+    united = Iceberg.source("a.orders").incremental() >> union(sampled) >> SINK.upsert("id")
+    assert any("drop its later update" in problem for problem in problems(united))
+    assert problems(sampled >> SINK) == []
+    once = Iceberg.source("a.orders").changes(keys="id").between(1, 2) >> sample(0.1, seed=1)
+    counted = once >> aggregate("_change_type", n="count(*)") >> SINK.upsert("_change_type")
+    assert not any("drop its later update" in problem for problem in problems(counted))

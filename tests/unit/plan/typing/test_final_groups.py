@@ -119,6 +119,15 @@ TOTAL = Iceberg.source("a.s").incremental() >> aggregate("g", n="count(*)")
         (TOTAL >> sql("SELECT * FROM input WHERE n > 3"), True),
         (TOTAL >> sql("SELECT * FROM input WHERE g > 3"), False),
         (TOTAL, False),
+        (TOTAL >> join(Iceberg.source("a.o"), on="n"), True),
+        (TOTAL >> join(Iceberg.source("a.o"), on="g", how="anti"), False),
+        (TOTAL >> join(Iceberg.source("a.o"), on="n", how="left"), False),
+        (TOTAL >> sql("SELECT * FROM (SELECT * FROM input WHERE n > 5)"), True),
+        (TOTAL >> sql("SELECT * FROM input LIMIT 3"), True),
+        (TOTAL >> where("g > day(current_date())"), True),
+        (TOTAL >> where("n.g > 1"), True),
+        (TOTAL >> where("input.g.part > 1"), False),
+        (TOTAL >> select("g AS k", "g", "n") >> where("g > 1"), False),
     ],
 )
 def test_a_filter_behind_upserted_groups(stream: Any, refused: bool) -> None:
@@ -136,6 +145,15 @@ def test_a_query_that_drops_groups(having: str, refused: bool) -> None:
     pipeline = counted >> sql(f"SELECT g, count(*) AS n FROM input WHERE v < 9 GROUP BY g HAVING {having}")
     pipeline = pipeline >> Iceberg.sink("a.t").upsert("g")
     assert len(filtered_groups(pipeline.stream, pipeline.sink)) == refused
+
+
+@pytest.mark.parametrize("group", ["g", "year(ts)"])
+def test_a_query_that_drops_groups_by_their_expression(group: str) -> None:
+    counted = Iceberg.source("a.s").incremental() >> sql(
+        f"SELECT {group} AS k, count(*) AS n FROM input GROUP BY {group} HAVING {group} > 3"
+    )
+    pipeline = counted >> Iceberg.sink("a.t").upsert("k")
+    assert filtered_groups(pipeline.stream, pipeline.sink) == []
 
 
 def test_a_query_may_group_by_all_columns_that_are_no_aggregate() -> None:
