@@ -51,7 +51,7 @@ class ServerThread:
         """Starts the server, and waits until it accepts connections.
 
         Args:
-            what: The name of the server, as an error begins with it.
+            what: The server's name, which begins the error message.
 
         Raises:
             RunError: The server did not start.

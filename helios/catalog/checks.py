@@ -49,7 +49,11 @@ def type_hint(kind: object) -> str:
 
 
 def checked_row(catalog: Catalog) -> CatalogRow:
-    """Checks a catalog's name, type, settings and storage. Returns its type's row, or raises a `DeclarationError`."""
+    """Checks a catalog's name, type, settings and storage, and returns the entry of its type in `CATALOGS`.
+
+    Raises:
+        DeclarationError: The catalog fails a check.
+    """
     bad_name = name_problem(catalog.name)
     if bad_name:
         raise DeclarationError(bad_name, where=catalog.origin)

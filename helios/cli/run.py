@@ -113,7 +113,7 @@ def run(
     page = ui_page.serve_run(ctx, ui, observed, loaded)
     display = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-    # All names that the script declares: a pipeline whose name is still declared was not renamed.
+    # All names that the script declares, also of pipelines that do not run: a name that is declared is no former name.
     names = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(names)}
     confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
@@ -249,7 +249,11 @@ def _show_start(display: progress.Progress, plans: list[Plan], endpoint: Endpoin
 def _start_endpoint(
     ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None
 ) -> Endpoint | None:
-    """Serves the metrics of `observed`, to which runs are added later, until the command ends; None without a port."""
+    """Until the command ends, serves the metrics of `observed`, also of runs that are added to it later.
+
+    Returns:
+        The endpoint; None without a port.
+    """
     if port is None and host is not None:
         raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
     if port is None:

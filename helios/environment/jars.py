@@ -1,4 +1,4 @@
-"""Fetches the jars that pipelines need in addition to Spark's jars into a cache, once.
+"""Fetches into a cache, once, the jars that pipelines need besides Spark's own.
 
 Environment variables: HELIOS_CACHE is the folder of the cache. HELIOS_OFFLINE=1 forbids fetching. HELIOS_MAVEN_URL is a
 mirror of the Maven registry.

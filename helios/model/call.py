@@ -24,6 +24,7 @@ class Call(Step):
 
     @classmethod
     def call(cls) -> str:
+        """What messages call the step."""
         return "a callable"
 
     @property

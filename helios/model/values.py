@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NOT_USERS = (_PACKAGE, "<string>", contextlib.__file__)
-"""Beginnings of paths that are not the user's: `<string>` is a dataclass's `__init__`; contextlib enters contexts."""
+"""Beginnings of paths that are not the user's.
+
+`<string>` is the file of a dataclass's generated `__init__`. The frames of contextlib are on the stack while a context
+manager is entered.
+"""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNIT_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 

@@ -80,13 +80,13 @@ def frames(
         dropped: Is increased by the number of rows that expectations drop.
 
     Raises:
-        NotNative: The file does not have the program's columns, a line is not plain, Spark may fail on a row, or Spark
-            must write the batch because a row fails an expectation.
+        NotNative: The file does not have the program's columns, a line of a csv or JSON file needs Spark's parser,
+            Spark may fail on a row, or Spark must write the batch because a row fails an expectation.
     """
     counted = dropped if dropped is not None else Dropped()
     deleted_positions = list(read_deleted_positions(file, store)) if file.deletes else []
     read_parquet = _read_local if is_local(file.path) else _read_from_store
-    read = _read_lines if work.texts else read_parquet
+    read = _read_lines if work.line_formats else read_parquet
     _first, *later = work.program.stages()
     kept = [ROW] if numbered else []
     for part in read(file, work, deleted_positions, store, numbered):
@@ -195,7 +195,7 @@ def _read_lines(
     stored, start = work.groups[file.group], 0
     # A column that the file lacks is null.
     columns = [StoredColumn(name, kind, *(stored[name] or (None, kind))) for name, kind in work.program.read]
-    for rows in lines.rows(file, work.texts[file.group]):
+    for rows in lines.rows(file, work.line_formats[file.group]):
         with_numbers = rows.with_row_index(ROW, start)
         start += len(rows)
         yield _computed(with_numbers.lazy(), columns, deleted_positions, work, numbered).collect()
@@ -290,7 +290,7 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
         elif name in work.absent:
             columns.append(StoredColumn(name, kind, None, kind))
         else:
-            raise NotNative(f"a file was written before the column {name} was added")
+            raise NotNative(f"a file lacks the column {name}, which is required, or has a default or a partition value")
     return columns
 
 

@@ -121,8 +121,9 @@ class Target:
         file_size: The number of bytes after which a task ends a file and begins the next.
         group_size: The bytes in memory of a row group.
         sort: The columns of the sort order; empty without a sort order.
-        spread: How Spark would shuffle the rows before it writes: "apart" for not at all, "partitions" if the rows of
-            a partition meet in one task, "together" if a declared distribution or a sort order shuffles all rows.
+        spread: How Spark would shuffle the rows before it writes: "apart" for no shuffle, so that each task writes the
+            rows that it has; "partitions" if the rows of a partition meet in one task; "together" if a declared
+            distribution or a sort order shuffles all rows.
     """
 
     folder: str
@@ -145,9 +146,9 @@ class Work:
     Attributes:
         name: The prefix of the names of new files. Each attempt at the batch has a new name.
         ids: The field ids of the columns that are read, by name.
-        absent: The columns that were added to the table later. In a file without such a column, the column is null.
+        absent: The columns that are null in a file without them, because the file is older than the column.
         groups: For each group of files, the stored name and Spark type of each column; None for a missing column.
-        texts: The format of the lines of each group of csv or JSON files; empty for parquet files.
+        line_formats: The format of the lines of each group of csv or JSON files; empty for parquet files.
     """
 
     name: str
@@ -156,7 +157,7 @@ class Work:
     target: Target
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, Sequence[str] | None], ...] = ()
-    texts: tuple[LinesFormat, ...] = ()
+    line_formats: tuple[LinesFormat, ...] = ()
 
     def to_json(self) -> str:
         plain = {
@@ -165,7 +166,7 @@ class Work:
             "absent": self.absent,
             "target": asdict(self.target),
             "groups": self.groups,
-            "texts": [asdict(text) for text in self.texts],
+            "line_formats": [asdict(lines_format) for lines_format in self.line_formats],
         }
         return json.dumps({**plain, "program": self.program.to_json()})
 
@@ -179,5 +180,5 @@ class Work:
         sort = tuple(Sort(**part) for part in target_fields.pop("sort"))
         target = Target(columns=columns, partition=partition, sort=sort, **target_fields)
         program, groups = Program.parse(fields["program"]), tuple(fields["groups"])
-        texts = tuple(map(LinesFormat.of_json, fields["texts"]))
-        return cls(fields["name"], program, fields["ids"], target, tuple(fields["absent"]), groups, texts)
+        line_formats = tuple(map(LinesFormat.of_json, fields["line_formats"]))
+        return cls(fields["name"], program, fields["ids"], target, tuple(fields["absent"]), groups, line_formats)

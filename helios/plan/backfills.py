@@ -239,8 +239,8 @@ def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
         compared = compared.field(name) if compared is not None and compared.name == "struct" else None
     if compared is not None and compared.name in ("float", "double"):
         raise InputError(
-            f"--where: {column} is a float or double, and Iceberg replaces rows by column bounds, which ignore NaN and "
-            "the sign of zero: some old rows would stay beside the new ones.",
+            f"--where: {column} is a float or double, and Iceberg uses column bounds to find the rows to replace, but "
+            "the bounds ignore NaN and the sign of zero: some old rows would stay beside the new ones.",
             fix="filter by a column of another type.",
         )
 

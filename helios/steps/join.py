@@ -54,6 +54,10 @@ class Join(Step):
     within: tuple[float, float] | None = None
 
     def name_after(self, column: str) -> str | None:
+        """The same name; None for a right or full join, in which the right side adds rows.
+
+        In such a row, a column of the left side is null, or holds the right side's value if it is in `on`.
+        """
         return column if self.how not in ("right", "full") else None
 
     def text(self) -> str:
@@ -90,16 +94,16 @@ def join(
     `join(prices, on="item", as_of="ts")`. If the right side has `valid_from` and `valid_to`, as
     `.upsert(..., history=True)` writes them, a row is valid while `valid_from <= ts < valid_to`; a null bound is open.
     Otherwise the commit times of the main branch decide: a snapshot is valid from the millisecond of its commit on.
-    A time before the first commit matches no row. A time before the retained history stops the run. A time after the
-    last commit reads the snapshot at which the batch reads the table. All valid rows of a key match; a null key or time
-    matches none. Times without a zone are UTC.
+    A time before the first commit matches no row. A time before the retained history stops the run. For a time after
+    the last commit, the row is joined with the snapshot at which the batch pins the table. All valid rows of a key
+    match; a null key or time matches none. Times without a zone are UTC.
 
     With `within=` two streams are joined, and the event times of two matching rows must be near each other:
     `join(clicks, on="ad", how="left", within=(0, "1 hour"))`. Each side needs a watermark, whose column is the event
     time, so that no row waits for ever.
 
     Args:
-        right: The other side. Every batch of a stateless pipeline reads a batch source again, at one snapshot.
+        right: The other side. In a stateless pipeline, each batch reads a batch source anew, at a single snapshot.
         on: Column names that both sides have. They appear once in the result.
         how: inner, left, right, full, semi, anti or cross; or Spark's other name for one of these, such as outer,
             left_outer or left_anti. With `as_of` or `within`: inner or left.
@@ -163,7 +167,7 @@ def _within(bounds: Duration | tuple[Duration, Duration]) -> tuple[float, float]
     pair = bounds if isinstance(bounds, tuple) else (bounds, bounds)
     if len(pair) != 2 or all(bound == 0 for bound in pair):
         raise DeclarationError(
-            f"join(within={bounds!r}) is not a duration, or a pair of durations, between two times.",
+            f"join(within={bounds!r}) is neither a duration above zero nor a pair of durations with one above zero.",
             where=caller(),
             fix='write within="1 hour", or before and after: within=(0, "1 hour").',
         )

@@ -30,9 +30,9 @@ class WithColumns(Step):
 
 
 def with_columns(columns: Mapping[str, SqlText] | None = None, /, **expressions: SqlText) -> Transform:
-    """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`,
-    or by values: `with_columns(total=col("price") * col("qty"))`.
+    """Adds or replaces columns: `with_columns(total="price * qty")`.
 
-    Use a mapping for names that are not Python identifiers: `with_columns({"unit price": "price / qty"})`.
+    A column is given as SQL text, as above, or as an expression: `with_columns(total=col("price") * col("qty"))`. Use a
+    mapping for names that are not Python identifiers: `with_columns({"unit price": "price / qty"})`.
     """
     return as_step(WithColumns(columns=column_pairs(columns, "with_columns", expressions)))

@@ -20,7 +20,7 @@ Position: TypeAlias = Mapping[str, Any]
 
 
 SNAPSHOT = "snapshot"
-"""The key of a pinned position: the snapshot at which a table is read once; null for an empty table."""
+"""The key of a pinned position: the one snapshot at which a table that is not followed is read; null if it is empty."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Span:
 
     Attributes:
         source: The source's name in the ledger.
-        start: The position at which earlier batches ended; None if there were none, if the batch reads a state, or if
-            only `entry` is used.
+        start: The position at which earlier batches ended; None if there were no earlier batches, if the source is not
+            followed, or if only `entry` is used.
         end: The position at which this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
         from_beginning: Whether a backfill has read the source from its beginning up to `end`, to repair a slice.
@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def position(self) -> dict[str, Any]:
-        """The batch as `helios.position` and the ledger keep it."""
+        """The batch as the ledger, and `helios.position` in the snapshot summary, keep it."""
         return {"sources": self.sources} | ({"pins": dict(self.pins)} if self.pins is not None else {})
 
 

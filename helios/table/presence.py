@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
-    """Decides whether the history that ends at `head` (None if it is empty) contains a commit.
+    """Decides whether the history that ends at `head` (None if it is empty) contains the commit of `landing`.
 
     Raises:
         RunError: The earlier metadata cannot be read.

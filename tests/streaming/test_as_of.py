@@ -398,7 +398,7 @@ def test_what_a_callable_makes_stateful_cannot_choose_commits(world: Any) -> Non
     events(world, (0, 1, at(10**9)))
     once = step(lambda df: df.dropDuplicates(["id"]))
     stream = world.source("a.events").incremental(poll=1) >> join(world.source("a.prices"), on="k", as_of="ts") >> once
-    with pytest.raises(HeliosError, match="Spark plans this stateful stream once"):
+    with pytest.raises(HeliosError, match="Spark plans this stateful stream only once"):
         world.run(stream >> world.sink("a.t"))
 
 

@@ -250,8 +250,8 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
     for column, kind in kinds.items():
         if kind in ("float", "double"):
             message = (
-                f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
-                "the sign of zero: some old rows would stay beside the new ones."
+                f"{named}: {column} is a {kind}, and Iceberg uses column bounds to find the rows to replace, but the "
+                "bounds ignore NaN and the sign of zero: some old rows would stay beside the new ones."
             )
             fix = "filter by a column of another type, or replace whole partitions with overwrite_partitions()."
             return [DeclarationError(message, where=where, fix=fix)]
@@ -338,8 +338,9 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
     Such a column is stored nevertheless if the table has it, or if a key, a partition field or `.sort_by` names it. A
     struct is stored if an expression uses only one of its fields. The columns of `order_by` are stored, unless
-    `store_order=False`, or the pipeline has written a table without them. If `order_by` or `delete_when` uses
-    one of `CHANGE_COLUMNS`, the same rules leave out all of these columns.
+    `store_order=False`, or the pipeline has written a table without them. If either expression uses one of
+    `CHANGE_COLUMNS`, all of these columns count as used, and are left out unless the table, a key, a partition field or
+    `.sort_by` names them.
 
     Args:
         table: The columns of the table before the run changes it; None if there is no table.
@@ -350,7 +351,8 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
         return ()
     order_columns = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     used = order_columns | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
-    if used & set(CHANGE_COLUMNS):  # the target is a copy of the changed table, which has no change columns
+    # The target is a copy of the table whose changes the stream carries, and that table has no change columns.
+    if used & set(CHANGE_COLUMNS):
         used |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
     stored = {key.lower() for key in mode.keys}
     if mode.stores_order and not has_written:

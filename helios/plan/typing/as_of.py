@@ -149,7 +149,7 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
 def stateful_as_of(step: Join) -> DeclarationError:
     """The problem of a join by commit times in a stateful stream."""
     return DeclarationError(
-        f"{short_text(step)}: Spark plans this stateful stream once, so that a batch cannot choose the commits that it "
+        f"{short_text(step)}: Spark plans this stateful stream only once, so a batch cannot choose the commits that it "
         "joins.",
         where=step.origin,
         fix="join a table with valid_from and valid_to, as .upsert(..., history=True) writes it; or write the rows to "

@@ -68,7 +68,7 @@ class Schema:
 
     @property
     def exact(self) -> bool:
-        """True if every name is certain: then no other column exists."""
+        """True if every name is certain, so that a name that is not listed is certainly missing."""
         return all(c.exact for c in self.columns)
 
     def get(self, name: str) -> Column | None:

@@ -47,7 +47,7 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. Of too many connections, the longest idle one is closed."""
+    """A connection whose headers must arrive in time. If there are too many, the one that is idle longest is closed."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None

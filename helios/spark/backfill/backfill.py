@@ -1,4 +1,6 @@
-"""A backfill repairs rows that a pipeline has written, with the current script, while the pipeline may be running.
+"""A backfill computes rows of a pipeline's target again, with the current script, and replaces the stored rows.
+
+The pipeline may run meanwhile.
 
 A backfill commits under the name `<pipeline>.backfill`, and holds its own lease. It writes each slice in one commit.
 The commit replaces the rows of the slice with the rows that the current script computes from what the pipeline has read
@@ -206,7 +208,11 @@ class Backfill:
         return replace(self._result(slices), dry_run=True, bytes=size)
 
     def _checked_edges(self, rows: DataFrame, live_position: LivePosition) -> Edges:
-        """Returns the edges of the filter, after checking that no row may have moved across them."""
+        """Refuses the filter if rows may have moved into or out of it since they were written.
+
+        Returns:
+            The object that makes this check.
+        """
         assert self._edges is not None
         self._edges.refuse(rows, live_position, self._head())
         return self._edges
@@ -304,8 +310,9 @@ class Backfill:
             shared = vars(self._shared_upsert_arguments(names, evolves=evolves))
             if not by_filter:
                 return UpsertCommitRepair(**shared, requested=requested)
-            # The script computes replayed rows, too. But without an order, it is unknown after which batches they came.
-            # Replays then count as another writer.
+            # Commits of replays count as the pipeline's own, because the script computes the replayed rows, too.
+            # Without an order, they count as another writer's, because it is unknown after which batches their rows
+            # came.
             suffixes = OWN_SUFFIXES if plan.write.mode.order_by is not None else (BACKFILL,)
             trusts = self._ask.trusts_expired
             return UpsertFilterRepair(
@@ -377,9 +384,10 @@ class Backfill:
             return self._repair_slices(replace(repair, ledger=ledger, verify=verify), state, ledger)
 
     def _backfill_start(self) -> BackfillStart:
-        """Begins or resumes this backfill; to be called after the filter and the sources were read."""
+        """The object that begins or resumes this backfill. Call this after the filter and the sources were read."""
         edges = self._edges
-        # If newer batches make the backfill fail, a resume is possible only while the pipeline is at the same batch.
+        # Some filters can be repaired only while the pipeline commits no batch with other steps. A backfill with such a
+        # filter is resumed only if the pipeline's last batch is still the same.
         batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.needs_same_steps else []
         return BackfillStart(
             plan=self._plan,

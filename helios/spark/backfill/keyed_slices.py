@@ -62,7 +62,7 @@ class UpsertFilterRepair(UpsertRepair):
         stopping: Returns True to end the backfill after the running slice.
         computed: The newest row of each key, as the script computes it, in DataFrames for consecutive spans. The first
             span ends where the pipeline was when the backfill began. Each later span has what the pipeline has read
-            since. More than `MAX_UNPERSISTED` of the DataFrames are merged into one.
+            since. If there are more than `MAX_UNPERSISTED` DataFrames, they are merged into one.
         read_to: The position at which the last span ends; None before anything is read.
     """
 
@@ -79,7 +79,8 @@ class UpsertFilterRepair(UpsertRepair):
         """Reads the source up to the pipeline's position. If the mode has deletes, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
+            A function that checks that the pipeline is still stopped, where it has to be: raises a `LeaseError` if it
+            may be running again.
 
         Raises:
             LeaseError: The mode has deletes, and the pipeline is running.
@@ -228,7 +229,8 @@ class UpsertFilterRepair(UpsertRepair):
         """Waits until the running batch has ended. If no process runs it any more, keeps the pipeline from running.
 
         Returns:
-            A function that raises a `LeaseError` if the pipeline must not run, but may be running now.
+            A function that checks that the pipeline is still stopped, where it has to be: raises a `LeaseError` if it
+            may be running again.
             None if the user has stopped the backfill.
         """
         planned = max(self.live.checkpoint.batches("offsets"), default=-1)
@@ -276,8 +278,8 @@ class UpsertFilterRepair(UpsertRepair):
         if history.expired is not None:
             self.notes.end()
             raise InputError(
-                f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
-                "known, and late rows of a batch that ran meanwhile may be missing; its slices are repaired.",
+                f"the slices of {self.table} are repaired, but late rows of a batch that ran meanwhile may be missing: "
+                "commits of this backfill may have expired, so the keys that it has repaired are not known.",
                 where=self.plan.origin,
                 fix="start the backfill again: it starts over. Keep snapshots longer than a backfill takes.",
             )

@@ -48,8 +48,8 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
     They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
 
     Args:
-        reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and the
-            pipeline's last batch if a newer one would fail the backfill.
+        reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and, if the
+            backfill may fail after another batch of the pipeline, the number of the last batch.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():
@@ -133,10 +133,10 @@ class BackfillStart:
             )
 
     def _has_committed_since(self, catch_up: Slice) -> bool:
-        """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
+        """True if any backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        It is also True if snapshots have expired, so that this is unknown. The catch-up slice may come from an earlier
-        backfill than the stopped one.
+        Also True if snapshots have expired, so that such a commit may be among them. The stopped backfill may have the
+        catch-up slice from an earlier backfill, which was stopped, too; then commits of both count.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())

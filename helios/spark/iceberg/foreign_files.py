@@ -261,7 +261,7 @@ class _Files:
         """The readers that Spark may use for a column. Each of them must read the column correctly."""
         if self._row_reader_only or leaf.id not in self._checks.flat:
             return {ROW_READER}
-        # Spark's row reader reads all columns if it reads a nested one.
+        # If a read includes a nested column, Spark reads all its columns with the row reader, the flat ones, too.
         possible = {BATCH_READER, ROW_READER} if self._checks.has_nested else {BATCH_READER}
         return possible | {DICTIONARY_READER} if leaf.dictionary else possible
 

@@ -11,7 +11,10 @@ from helios.table.growth import MANY, Growth
 
 
 def growth(table: JavaTable) -> Growth:
-    """The size of a loaded table's history; of a short one, only the number of snapshots, which needs no request."""
+    """The size of a loaded table's history.
+
+    For a short history, only the number of snapshots is returned, so that no request is needed.
+    """
     snapshots = cast("JavaList[JavaSnapshot]", table.snapshots())
     count = int(snapshots.size())
     if count < MANY:

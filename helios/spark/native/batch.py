@@ -138,7 +138,8 @@ class NativeBatch:
         """
         name = uuid.uuid4().hex
         inputs = self.files.inputs(self.program)
-        work = Work(name, self.program, dict(inputs.ids), target, inputs.absent, inputs.groups, inputs.texts).to_json()
+        ids, formats = dict(inputs.ids), inputs.line_formats
+        work = Work(name, self.program, ids, target, inputs.absent, inputs.groups, formats).to_json()
         shares = shares_of(inputs.files, target, spark.sparkContext.defaultParallelism)
         if self.only_if_better:
             refuse_many_planned(shares, target, partitions)

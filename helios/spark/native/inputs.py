@@ -38,10 +38,10 @@ class Inputs:
 
     Attributes:
         ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
-        absent: The columns that were added to the table later. In a file without such a column, the column is null.
+        absent: The columns that are null in a file without them, because the file is older than the column.
         groups: For each group of files, a map from each column to its name and Spark type in the files; None for a
             column that the files lack.
-        texts: The format of the lines of each group of csv or json files.
+        line_formats: The format of the lines of each group of csv or json files.
     """
 
     files: Sequence[InputFile]
@@ -49,7 +49,7 @@ class Inputs:
     ids: Mapping[str, int] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, tuple[str, str] | None], ...] = ()
-    texts: tuple[LinesFormat, ...] = ()
+    line_formats: tuple[LinesFormat, ...] = ()
 
 
 class SourceFiles(Protocol):
@@ -191,12 +191,12 @@ class FolderFiles:
     Attributes:
         groups: Groups of files with equal columns: the path and size of each file, and a map from each column to its
             name and Spark type in the files; None for a column that the files lack.
-        texts: The format of the lines of each group of csv or json files; empty for parquet files.
+        line_formats: The format of the lines of each group of csv or json files; empty for parquet files.
     """
 
     columns: StructType
     groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
-    texts: tuple[LinesFormat, ...] = ()
+    line_formats: tuple[LinesFormat, ...] = ()
 
     @property
     def size(self) -> int:
@@ -217,11 +217,11 @@ class FolderFiles:
         ]
         names = [name for name, _ in program.read]
         groups = tuple({name: group[name] for name in names} for _, group in self.groups)
-        return Inputs(files, store, groups=groups, texts=self.texts)
+        return Inputs(files, store, groups=groups, line_formats=self.line_formats)
 
     def _parts(self, file: InputFile) -> list[InputFile]:
         """The parts of a csv or json file that tasks read separately; a parquet file is one part."""
-        if not self.texts or file.size <= MAX_PART_BYTES:
+        if not self.line_formats or file.size <= MAX_PART_BYTES:
             return [file]
         return [
             replace(file, begin=begin, size=min(MAX_PART_BYTES, file.size - begin), file_size=file.size)

@@ -15,7 +15,10 @@ SMALLEST_SHARE = 2 << 20
 LARGEST_SHARE = 512 << 20
 """The maximum number of bytes of files for one task."""
 SORTED_SHARE = 32 << 20
-"""The same for a table with a sort order, since tasks sort in memory. Spark's own files have about this size, too."""
+"""The same for a table with a sort order, since tasks sort in memory.
+
+The files that Spark itself writes to such a table have about this size, too.
+"""
 FEW_FILES = 100
 MAX_RATIO = 3
 SMALL_FILE = 16 << 20

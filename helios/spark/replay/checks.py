@@ -51,9 +51,10 @@ class ReplayChecks:
             target_ledger.refuse_rollback(target_ledger.load())
 
     def interrupted(self, state: State | None) -> State | None:
-        """The interrupted replay that must be finished first, under the pipeline's current name; None if there is none.
+        """The interrupted replay that must be finished first; None if there is none.
 
-        A replay does not count if its quarantine is gone and another table has the same name.
+        If the pipeline was renamed since, a replay into a single table is renamed, too. A replay does not count if its
+        quarantine is gone and another table has the same name.
 
         Raises:
             InputError: The script now names another quarantine than that from which the replay took its rows.

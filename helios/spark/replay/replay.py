@@ -381,7 +381,7 @@ class Replay:
             context, plan.write.table, table, plan.write.sink.branch_name
         )
         sink = self._with_upsert_state(sink, checkpoint)
-        record_applied_batches(sink.ledger, (ledger.pipeline,))  # someone may have published a failed audit by hand
+        record_applied_batches(sink.ledger, (ledger.pipeline,))  # a batch may be published despite its failed audit
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:

@@ -50,7 +50,7 @@ def write_claim(
     if was is not None and unclaimed:
         rename_in_tables(spark, plan, ledger.table, was, former_quarantines(plan, old))
     if was is not None and identity.pipeline == was:
-        # The property under the former name is read before any stamps of snapshots, which may be older.
+        # The property under the former name is read first: a record from the stamps in snapshot summaries may be older.
         text = ledger.table.properties().get(LEDGER + was)
         moved = parse_record(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()

@@ -55,7 +55,10 @@ DEFAULTS = {
     **STATE_STORE_CONF,
 }
 WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
-"""The daemon whose Python workers ignore a SIGTERM. Workers with another Python may lack Helios and so the daemon."""
+"""The daemon whose Python workers ignore SIGTERM.
+
+Set only if the workers run this interpreter: another Python may not have Helios, and so not this daemon.
+"""
 
 LOCAL_DEFAULTS = {
     # Spark's UI would add half a second to every start; [spark.conf] can turn the UI on.

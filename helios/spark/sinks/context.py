@@ -36,9 +36,10 @@ class SinkContext:
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
-        again: The batch that `--again` appends a second time, with its number in each table; None without `--again`.
-        why_not_row_by_row: Returns why the steps make different rows from two input ranges together than from each
-            range alone; None if they work row by row.
+        again: The batch that `--again` appends a second time, and the number that it has in each table; None without
+            `--again`.
+        why_not_row_by_row: Returns why the steps do not work row by row, so that two input ranges that are read
+            together may give other rows than the same ranges read one by one; None if they do.
         is_replay: Whether the run replays quarantined rows. A replay has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
         keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
@@ -114,7 +115,8 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # The checkpoint does not note replays, only their record does: a new checkpoint may continue without them.
+        # Replays are noted only in the table's ledger, not in the checkpoint, because a new checkpoint may continue
+        # without the replays.
         landings = self.landings(name, branch) if not self.is_replay else None
         if rollback_fix is None and self.plan.write.sink.many_tables:
             rollback_fix = self.restart_hint  # many tables have no common position at which they could resume

@@ -13,7 +13,8 @@ from helios.table.refs import LEDGER
 def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None = None) -> Record | None:
     """The record of a pipeline in a table, by its own name or a former one; None if there is none.
 
-    The properties of all names are read before any stamps, because stamps may be older than a rename.
+    The table properties under all names are tried first, and only then the entries in snapshot summaries (the stamps),
+    which may be older than a rename.
     """
     ledgers = [Ledger(table, name, "", "", branch) for name in pipelines]
     with_property = (ledger for ledger in ledgers if table.properties().get(ledger.key) is not None)
@@ -22,15 +23,17 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names in the stamps of a pipeline. Former names that another pipeline of its branch now has are left out.
+    """The names under which the stamps of a pipeline may be found.
+
+    A former name is left out if another pipeline now has this name, and writes the same branch.
 
     `names` are the pipeline's own name, and the former name that it declares.
     """
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # A former name still counts if the pipeline that has it now writes another branch: the stamps with this name
-        # may have come into the record's branch when that other branch was published.
+        # A former name still counts if its present owner writes another branch: stamps with this name may have come
+        # into the record's branch when that other branch was published.
         if record is not None and (
             text is None or parse_record(text, LEDGER + name, table.name()).branch != record.branch
         ):

@@ -31,7 +31,8 @@ def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
     rest = grouped.columns[1:]
-    named = grouped.toDF(WINDOW, *rest)  # by position: a column of the rows may have Spark's name, too
+    # By position, because a group column or an aggregate may have the same name as the window has in Spark.
+    named = grouped.toDF(WINDOW, *rest)
     selected = named.select(f"{WINDOW}.start", f"{WINDOW}.end", *map(quoted, rest))
     return selected.toDF("window_start", "window_end", *rest)
 

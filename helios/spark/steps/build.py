@@ -58,8 +58,8 @@ class Built:
         """The number of dropped rows, once the rows have been written."""
         if self.native is not None and self.native.dropped:
             return sum(self.native.dropped)  # Spark may have read some of these rows and counted them, too
-        # `Observation.get` would block. `getOrEmpty` fails if the row of counts has no column; it has none if Spark's
-        # optimizer skips a part of the plan of which no row is written.
+        # `Observation.get` would block. `getOrEmpty` fails on a row of counts without columns. Spark returns such a row
+        # if its optimizer has removed the observed part of the plan, because none of its rows are written.
         counts = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(row.get().getLong(0)) for row in counts if row.isDefined() and row.get().size())
 
@@ -153,4 +153,4 @@ def as_of_side(current: DataFrame, flow: Flow, past: Past | None, *, stateful: b
 
 
 def _refuse_other_flow(flow: Flow) -> DataFrame:
-    raise AssertionError(f"an earlier state is of one table, not of {flow.text()}")
+    raise AssertionError(f"the right side of an as-of join cannot read {flow.text()}: it is read at a past snapshot")

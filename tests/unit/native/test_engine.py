@@ -160,7 +160,10 @@ def test_a_time_that_no_calendar_has_is_left_to_spark(tmp_path: Path) -> None:
     ("rows", "reason"),
     [
         (ROWS, "a file has no field ids"),
-        (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name was added"),
+        (
+            numbered(ROWS, [1, 2, 3, 9]),
+            "a file lacks the column name, which is required, or has a default or a partition value",
+        ),
         (numbered(ROWS.slice(1)), "a file has another number of rows than the table's metadata says"),
     ],
 )

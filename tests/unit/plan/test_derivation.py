@@ -99,7 +99,7 @@ FLOATING = {
 
 @pytest.mark.parametrize("where", ["f > 1", "id = 1 OR F = 0.0", "s.f < 3", "t.a.x < 3"])
 def test_a_filter_by_a_float_is_refused(where: str) -> None:
-    with pytest.raises(InputError, match="is a float or double, and Iceberg replaces rows by column bounds"):
+    with pytest.raises(InputError, match="is a float or double, and Iceberg uses column bounds to find the rows"):
         columns_named(where, FLOATING, "a.t")
 
 

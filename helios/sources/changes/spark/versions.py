@@ -67,10 +67,11 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
     versions = tuple(_version(fields, same_fields) for fields, same_fields in by_fields.items())
     keys = next((tuple(row["names"]) for row in reversed(rows) if row["good"] and row["names"]), ())
     known = {text for version in versions for text in version.schema_parts}
-    others = not versions or any(row["schema"] not in known for row in rows)  # no row: only tombstones
+    # Also True without rows: the table then has only tombstones in the batch.
+    others = not versions or any(row["schema"] not in known for row in rows)
     snapshot = any(row["good"] and row["snapshot"] for row in rows)
-    begin = min((row["begin"] for row in rows if row["good"]), default=None)
-    begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None
+    first_record = min((row["begin"] for row in rows if row["good"]), default=None)
+    begins = str(first_record["op"]) if first_record is not None and first_record["offset"] == 0 else None
     ended = max((_position(row["ended"]) for row in rows if row["good"] and row["ended"] is not None), default=None)
     return TableVersions(versions, keys, others, snapshot, begins, ended)
 

@@ -1,6 +1,7 @@
 """Parses plain JSON in one pass, from bytes to Spark's internal rows.
 
-`json_line` and Spark's parser can read every object. An object is plain if this parser certainly returns the same row.
+Every JSON object can be read by `json_line` with Spark's parser, which is slower. An object is plain if the parser of
+this module is certain to return the same row.
 """
 
 from __future__ import annotations

@@ -59,12 +59,12 @@ class SpannedSource(FollowedSource, Protocol):
 
 
 class RowStream(SourceOffsets[SpannedSource]):
-    """A followed source whose spans are DataFrames, as Spark's stream."""
+    """Presents a followed source, whose spans are DataFrames, to Spark as a stream."""
 
     def __init__(self, source: SpannedSource) -> None:
         super().__init__(source)
         self._spark = source.context.spark
-        self._requested_offset = False
+        self._past_restart = False
 
     def df(self) -> DataFrame:
         """The stream as a streaming DataFrame."""
@@ -118,7 +118,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def _committed(self, end: Position) -> bool:
         """True if the batch that Spark requests was committed by an earlier run."""
         checkpoint = self.source.context.checkpoint
-        if self._requested_offset or checkpoint is None:
+        if self._past_restart or checkpoint is None:
             return False
         committed = checkpoint.batches("commits")
         return bool(committed) and dict(end) in checkpoint.offsets(committed[-1])
@@ -129,7 +129,7 @@ class RowStream(SourceOffsets[SpannedSource]):
 
     @override
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
-        self._requested_offset = True
+        self._past_restart = True
         return super().latestOffset(start, limit)
 
     class Java:

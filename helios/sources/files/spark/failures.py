@@ -38,7 +38,7 @@ def _undeclared_fields_error(row: dict[str, str], plan: Plan) -> InputError | No
     """The error for a json row with undeclared fields, if its source stops at such fields; otherwise None."""
     fields = json_in(row["why"][len(UNDECLARED_FIELDS) :])
     for flow in flows(plan.stream):
-        as_files = getattr(flow.source, "as_files", None)  # another kind of source that stores its rows in files
+        as_files = getattr(flow.source, "as_files", None)  # only other kinds that store their rows in files have it
         source = as_files() if as_files is not None else flow.source
         if not isinstance(source, FilesSource) or (source.format, source.extra) != ("json", "fail"):
             continue

@@ -135,7 +135,8 @@ class SnapshotReader:
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         metrics = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
         if counts_partitions(sum(delta.files for delta, _, _ in slices)):
-            # The first counts the partitions of the matching files, and the second counts the partitions of all files.
+            # `matched_partitions` counts the partitions of the matching files, `total_partitions` those of all files.
+            # Neither counts before it is called.
             metrics.matched_partitions = (lambda: partitions.count(table, chosen),)
             metrics.total_partitions = (lambda: partitions.count(table, self._all_tasks(table, slices)),)
         return chosen, metrics

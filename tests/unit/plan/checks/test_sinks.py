@@ -117,11 +117,11 @@ def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
         (ORDERS >> SINK.overwrite("id = ("), "overwrite(id = (): not understood as Spark SQL"),
         (
             ORDERS >> with_columns(x="1D") >> SINK.overwrite("id = 1 AND x > 0"),
-            "overwrite(id = 1 AND x > 0): x is a double, and Iceberg replaces rows by column bounds, which ignore NaN",
+            "overwrite(id = 1 AND x > 0): x is a double, and Iceberg uses column bounds to find the rows",
         ),
         (
             ORDERS >> with_columns(s="named_struct('x', 1F)") >> SINK.overwrite("s.x < 5"),
-            "overwrite(s.x < 5): s.x is a float, and Iceberg replaces rows by column bounds, which ignore NaN and",
+            "overwrite(s.x < 5): s.x is a float, and Iceberg uses column bounds to find the rows to replace",
         ),
         (ORDERS >> SINK.overwrite_partitions(), "overwrite_partitions(): local.a.t is unpartitioned"),
         # tables that are not there

@@ -110,7 +110,7 @@ def test_a_stateful_stream_cannot_choose_commits(problems: Any) -> None:
     marked = FOLLOWED >> watermark("ts", "1 hour")
     windows = window("ts", "1 hour").group_by("id").agg(top="max(price)")
     (problem,) = problems(marked >> join(PLAIN, on="id", as_of="ts") >> windows >> SINK)
-    assert "Spark plans this stateful stream once" in problem
+    assert "Spark plans this stateful stream only once" in problem
     assert problems(marked >> join(PRICES, on="id", as_of="ts") >> windows >> SINK) == []
 
 
