@@ -105,7 +105,7 @@ def test_deliveries_have_one_reader(world: Any) -> None:
     with receiving([hook(world)]) as (url,):
         deliver(url, range(3))
     world.run(hook(world) >> world.sink("a.t"))
-    with pytest.raises(InputError, match=r"the pipeline .*a\.t reads these deliveries.*one table and follow that"):
+    with pytest.raises(InputError, match=r"the pipeline .*a\.t reads these deliveries.*one table and follow the table"):
         world.run(hook(world) >> world.sink("a.other"))
 
 
