@@ -36,15 +36,14 @@ def client(catalog: Catalog) -> PyCatalog:
     return ask(catalog, lambda connection: connection)
 
 
-def ask(catalog: Catalog, call: Callable[[PyCatalog], T], raised_unchanged: tuple[type[Exception], ...] = ()) -> T:
+def ask(catalog: Catalog, call: Callable[[PyCatalog], T]) -> T:
     """Runs a call against a catalog: first on the replica that answered last, then on the others.
 
-    The next replica is tried only if the previous one has certainly not received the request.
+    The next replica is tried only if the previous one has certainly not received the request. Errors of Helios, and
+    those of PyIceberg about names that are missing or exist already, are raised unchanged.
 
     Args:
         call: The call, with PyIceberg's client as its argument.
-        raised_unchanged: Further errors that are raised unchanged, besides the errors of Helios, and the errors of
-            PyIceberg about names that are missing or exist already.
 
     Raises:
         RunError: No replica answered, or a call failed; the message has the likely cause and the fix.
@@ -55,7 +54,7 @@ def ask(catalog: Catalog, call: Callable[[PyCatalog], T], raised_unchanged: tupl
         try:
             answer = call(_connected(replica))
         except Exception as error:
-            if isinstance(error, (HeliosError, *raised_unchanged, *_name_errors())):
+            if isinstance(error, (HeliosError, *_name_errors())):
                 raise
             # The HTTP, SQL and Thrift libraries of the clients have no common base class for errors.
             diagnosis = diagnose(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import islice, product
 from math import isnan
@@ -69,22 +69,6 @@ def _pyiceberg_token(token: re.Match[str]) -> str:
     if name is not None:
         return f'"{name}"'
     return text if text.startswith(("'", '"')) else ""
-
-
-def columns_of(condition: BooleanExpression) -> list[str]:
-    return list(dict.fromkeys(str(comparison.term.name) for comparison in _comparisons(condition)))
-
-
-def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
-    from pyiceberg.expressions import And, Not, Or, UnboundPredicate
-
-    if isinstance(condition, (And, Or)):
-        yield from _comparisons(condition.left)
-        yield from _comparisons(condition.right)
-    elif isinstance(condition, Not):
-        yield from _comparisons(condition.child)
-    elif isinstance(condition, UnboundPredicate):
-        yield condition
 
 
 def value_combinations(condition: BooleanExpression) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ from helios.plan.typing.aggregates import distinct_aggregate_problems, endless_a
 from helios.plan.typing.as_of import AsOfRead, as_of_read, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
-from helios.plan.typing.filtered_groups import filtered_groups
+from helios.plan.typing.filtered_groups import filtered_group_problems
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import dedupe_without_watermark
@@ -228,7 +228,7 @@ class _PipelineCompiler:
             self.problems += [stateful_as_of(step) for step in self.joins_by_commit_time]
             self.problems += view_problems(pipeline) or [
                 *endless_aggregate_problems(pipeline.stream, sink),
-                *filtered_groups(pipeline.stream, sink),
+                *filtered_group_problems(pipeline.stream, sink),
                 *distinct_aggregate_problems(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]

@@ -21,18 +21,20 @@ ONLY_REMOVE = ("where", "expect", "sample", "dedupe", "watermark", "drop")
 """Steps that remove rows or columns, and change no values."""
 OPAQUE = ("sql", "union", "aggregate", "window", "session_window")
 """Steps in which any column may come from any other: their whole text is compared, and so are all steps before them."""
-HARMLESS = (
-    "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
-    "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
+HANDLING_SETTINGS = (
+    "batch_size", "format_version", "on_bad_file", "on_change", "on_expired", "on_missing", "on_overwrite", "sasl",
+    "servers", "start", "tls",
 )  # fmt: skip
-"""Settings of a source that do not affect the rows that were read before: a change of them needs no repair."""
+"""Settings of a source that say how it is read, and affect neither rows nor values that were read before."""
+ADDED_VALUE_SETTINGS = ("extra", "metadata", "on_bad_row", "rescued")
+"""Settings of a source that affect values of columns that they add, or of bad rows."""
 ROW_SETTINGS = (
     "at", "between", "branch", "columns", "isolation", "pushed", "schema", "snapshot", "span", "state", "uuid",
 )  # fmt: skip
 """Fields of a source in a plan that choose its rows, and do not affect the values of a row."""
-VALUE_SETTINGS = ("extra", "metadata", "on_bad_row", "rescued")
-"""Settings that affect values: of columns that they add, or of bad rows."""
-NOT_VALUE_SETTINGS = {*HARMLESS, *ROW_SETTINGS} - {*VALUE_SETTINGS}
+HARMLESS = (*HANDLING_SETTINGS, *ADDED_VALUE_SETTINGS)
+"""Settings of a source that do not affect the rows that were read before: a change of them needs no repair."""
+NOT_VALUE_SETTINGS = (*HANDLING_SETTINGS, *ROW_SETTINGS)
 """Fields of a source in a plan that do not affect how its values are read."""
 NEW_NAME = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """A name that a step may give to a column: `name=`, `-> name` or `as name`."""

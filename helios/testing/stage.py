@@ -155,8 +155,7 @@ class Stage:
                 where=source.origin,
                 fix="test its steps with a table or with Memory.source(...) as the source.",
             )
-        others = sum(name.startswith(feed.name) for name in self.feeds)
-        if not feed.named and others:
+        if not feed.named and (others := sum(name.startswith(feed.name) for name in self.feeds)):
             feed.name = f"{feed.name}{others + 1}"
         return self._shared(feed, source)
 

@@ -25,7 +25,7 @@ from helios.steps.join import Join
 from helios.steps.sql import Sql
 
 
-def filtered_groups(flow: Flow, sink: Sink) -> list[HeliosError]:
+def filtered_group_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     """A problem for each step that may drop a group of an upserted aggregate which the target has."""
     if not upserts_groups(flow, sink):
         return []

@@ -27,7 +27,7 @@ from helios import (
 from helios.model.flow import as_step
 from helios.model.step import Traits
 from helios.plan.typing.aggregates import upserts_groups
-from helios.plan.typing.filtered_groups import filtered_groups
+from helios.plan.typing.filtered_groups import filtered_group_problems
 from helios.plan.views import view_problems
 from helios.steps.where import Where
 
@@ -133,10 +133,10 @@ TOTAL = Iceberg.source("a.s").incremental() >> aggregate("g", n="count(*)")
 def test_a_filter_behind_upserted_groups(stream: Any, refused: bool) -> None:
     key = "k" if "rename" in stream.text() else "g"
     pipeline = stream >> Iceberg.sink("a.t").upsert(key)
-    problems = filtered_groups(pipeline.stream, pipeline.sink)
+    problems = filtered_group_problems(pipeline.stream, pipeline.sink)
     assert [("with its former values" in str(problem)) for problem in problems] == [True] * refused
     appended = stream >> Iceberg.sink("a.t")
-    assert filtered_groups(appended.stream, appended.sink) == []
+    assert filtered_group_problems(appended.stream, appended.sink) == []
 
 
 @pytest.mark.parametrize(("having", "refused"), [("count(*) > 3", True), ("n > 3", True), ("g > 3", False)])
@@ -144,7 +144,7 @@ def test_a_query_that_drops_groups(having: str, refused: bool) -> None:
     counted = Iceberg.source("a.s").incremental() >> where("v > 1")
     pipeline = counted >> sql(f"SELECT g, count(*) AS n FROM input WHERE v < 9 GROUP BY g HAVING {having}")
     pipeline = pipeline >> Iceberg.sink("a.t").upsert("g")
-    assert len(filtered_groups(pipeline.stream, pipeline.sink)) == refused
+    assert len(filtered_group_problems(pipeline.stream, pipeline.sink)) == refused
 
 
 @pytest.mark.parametrize("group", ["g", "year(ts)"])
@@ -153,7 +153,7 @@ def test_a_query_that_drops_groups_by_their_expression(group: str) -> None:
         f"SELECT {group} AS k, count(*) AS n FROM input GROUP BY {group} HAVING {group} > 3"
     )
     pipeline = counted >> Iceberg.sink("a.t").upsert("k")
-    assert filtered_groups(pipeline.stream, pipeline.sink) == []
+    assert filtered_group_problems(pipeline.stream, pipeline.sink) == []
 
 
 def test_a_query_may_group_by_all_columns_that_are_no_aggregate() -> None:
