@@ -32,6 +32,9 @@ from helios.spark.jvm.functions import java_function
 
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
 
+NO_OBJECT = "!it is neither a JSON object nor an array of JSON objects"
+"""The result of `json_line` for a JSON text without an object, as JsonLine.java writes it."""
+
 REST = "__helios_rest"
 """The field of a parsed text that holds all fields without a column, as JSON."""
 
@@ -117,6 +120,11 @@ def json_line(
 def bad_row_reason(result: Column) -> Column:
     """The reason why a row is bad, from the result of `json_line`; null for a good row."""
     return F.when(result.startswith("!"), F.substring(result, 2, 1 << 20))
+
+
+def is_no_object(result: Column) -> Column:
+    """Whether the row is JSON but not an object, from the result of `json_line`."""
+    return result.startswith("[") | (result == NO_OBJECT)
 
 
 def object_text(result: Column) -> Column:

@@ -19,6 +19,7 @@ from helios.sources.common.spark.json_values import (
     REST,
     as_texts,
     bad_row_reason,
+    is_no_object,
     json_line,
     object_text,
     schema_of_json,
@@ -160,7 +161,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         .when(~has_header, F.lit("the value does not begin with the byte 0 and the id of a schema"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text"))
         .when(json.startswith("!its "), F.concat(F.lit("the value: "), bad_row_reason(json)))
-        .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
+        .when(is_no_object(json), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
         .when(reasons != "", reasons)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
