@@ -15,7 +15,7 @@ import pytest
 
 from helios import Catalog, Iceberg, aggregate, expect, union, where
 from helios.catalog.names import TableName
-from helios.errors import CheckFailed, CheckpointError, InputError
+from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.sources import kinds
 from helios.spark.maintenance.maintain import expire
 from helios.spark.replay.replay import Replay
@@ -81,6 +81,18 @@ def test_a_source_without_columns_says_what_is_missing(world: Any, counter: Any)
 
     with pytest.raises(InputError, match=r"its reader does not tell them.*override schema\(\) in CounterReader"):
         world.run(replace(counter, declared_schema=None).incremental() >> world.sink("a.t"))
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_rows_without_a_declared_column_are_an_error(world: Any, counter: Any, stateful: bool) -> None:
+    from dataclasses import replace
+
+    declared = replace(counter, declared_schema="id bigint, note string").incremental()
+    plain = declared >> world.sink("a.t")
+    counted = declared >> aggregate("id", n="count(note)") >> world.sink("a.t").upsert("id")
+    told = r"declares note, but its reader returns rows without it.*read\(\) of helios_counter"
+    with pytest.raises(RunError, match=told):
+        world.run(counted if stateful else plain)
 
 
 def test_a_stateful_pipeline_follows_it(world: Any, counter: Any) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.sources.common.spark.past import Past
+from helios.sources.common.spark.protocol import require_declared_columns
 from helios.spark.native.batch import NativeBatch
 from helios.spark.steps.steps import AsOfSide, Scope, apply
 
@@ -121,7 +122,9 @@ def build(
     scopes: list[Scope] = []
 
     def read(flow: Flow) -> DataFrame:
-        df = rows(*next(numbered_reads))
+        index, read_plan = next(numbered_reads)
+        df = rows(index, read_plan)
+        require_declared_columns(df, read_plan)
         return apply(df, flow.steps, scopes[0])
 
     def read_as_of(flow: Flow) -> AsOfSide:

@@ -15,6 +15,7 @@ from helios.sources.common.spark.context import SourceContext
 from helios.sources.kinds import source_kind
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.jvm.sql import struct_of
 from helios.spark.native.inputs import SourceFiles
 from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
@@ -195,6 +196,26 @@ def open_source(context: SourceContext, index: int) -> Source:
     """
     reader: Callable[[SourceContext, int], Source] = resolve_name(source_kind(context.plan.reads[index].source).reader)
     return reader(context, index)
+
+
+def require_declared_columns(rows: DataFrame, read_plan: ReadPlan) -> None:
+    """Checks the rows that a reader returns. Spark would write nulls for a declared column that they lack.
+
+    Raises:
+        RunError: A declared column is missing.
+    """
+    declared = read_plan.source.declared_schema
+    if declared is None:
+        return
+    returned = {name.lower() for name in rows.columns}
+    missing = [name for name in struct_of(declared).names if name.lower() not in returned]
+    if missing:
+        raise RunError(
+            f"{read_plan.name} declares {', '.join(missing)}, but its reader returns rows without "
+            f"{'it' if len(missing) == 1 else 'them'}.",
+            where=read_plan.source.origin,
+            fix=f"return all declared columns from read() of {source_kind(read_plan.source).reader}.",
+        )
 
 
 def current_rows(context: SourceContext, index: int) -> DataFrame:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from helios.errors import RunError
 from helios.sources.common.spark.micro_batch import FollowedSource, SourceOffsets, keeping_error, position_of
+from helios.sources.common.spark.protocol import require_declared_columns
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.java import JavaObject, ScalaOption
 from helios.spark.jvm.types.spark import (
@@ -99,6 +100,7 @@ class RowStream(SourceOffsets[SpannedSource]):
         rows = None if self._committed(end_position) else self.source.read(self._spark, span)
         if rows is None:
             return self._spark.createDataFrame([], self._schema)
+        require_declared_columns(rows, self.source.read_plan)
         new_columns = [name for name in rows.columns if name not in self._schema.names]
         if new_columns:
             raise RunError(
