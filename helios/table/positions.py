@@ -100,6 +100,7 @@ class Recorded:
         changes: Whether row-level changes were read.
         kind: The kind of the source; None if the entry has no position of a known kind.
         position: The position at which the batch ended; None if the entry has no position of a known kind.
+        unknown_kind: Whether the entry has a position, but no known kind recognizes it.
     """
 
     source: str
@@ -107,6 +108,7 @@ class Recorded:
     changes: bool = False
     kind: SourceKind | None = None
     position: SourcePosition | None = None
+    unknown_kind: bool = False
 
 
 def same_input(position: Position | None, batch: Batch) -> bool:
@@ -165,19 +167,21 @@ def recorded_entries(position: Position | None) -> Iterator[Recorded]:
     for entry in (position or {}).get("sources") or ():
         if isinstance(entry, dict) and isinstance(entry.get("source"), str):
             branch = entry.get("branch")
-            kind, end = _end_of(entry) or (None, None)
+            end = _end_of(entry)
+            kind, found = position_of(end) or (None, None)
             yield Recorded(
                 source=entry["source"],
                 branch=str(branch) if branch else None,
                 changes=bool(entry.get("changes")),
                 kind=kind,
-                position=end,
+                position=found,
+                unknown_kind=end is not None and kind is None,
             )
 
 
-def _end_of(entry: Mapping[str, Any]) -> tuple[SourceKind, SourcePosition] | None:
-    """The kind of an entry's source, and the position at which the batch ended; None if its kind is unknown."""
+def _end_of(entry: Mapping[str, Any]) -> object:
+    """The position at which the batch ended, as the entry has it; None if the entry has none."""
     if SNAPSHOT in entry and entry[SNAPSHOT] is None:
-        return position_of({"snapshot_id": -1})  # an empty table
+        return {"snapshot_id": -1}  # an empty table
     ends = (entry.get(key) for key in ("place", "to", SNAPSHOT))
-    return position_of(next((end for end in ends if end is not None), None))
+    return next((end for end in ends if end is not None), None)

@@ -245,6 +245,8 @@ def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[L
     """The lags of a pipeline behind its sources, without those that are unknown."""
     lags: list[Lag] = []
     for entry in recorded_entries(record.position):
+        if entry.unknown_kind:
+            notes.append(f"the lag behind {entry.source} is unknown: no installed package has its kind of source")
         if entry.kind is None or entry.kind.lag is None:
             continue
         try:

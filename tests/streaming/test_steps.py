@@ -107,6 +107,8 @@ def test_explode_behind_a_callable_replaces_no_other_column(world: Any) -> None:
     lists = Memory.source([{"qty": 5, "items": [7, 8]}]) >> step(lambda df: df)
     with pytest.raises(DeclarationError, match="there is a column 'qty' already"):
         world.run(lists >> explode("items", as_="Qty") >> world.sink("a.t"))
+    with pytest.raises(DeclarationError, match=r"'m' is map<int,int>, not an array.*map_entries\(m\)"):
+        world.run(lists >> (lambda df: df.selectExpr("map(1, 2) AS m")) >> explode("m", as_="e") >> world.sink("a.t"))
     world.run(lists >> explode("items", as_="items") >> world.sink("a.t"))
     assert world.rows("a.t", "qty", "items") == Counter({(5, 7): 1, (5, 8): 1})
 

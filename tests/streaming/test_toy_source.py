@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     kinds._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "helios_counter"]:
         del sys.modules[name]
+
+
+@contextmanager
+def uninstalled() -> Iterator[None]:
+    """Within it, the package of the source is not found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "_entry_points", dict)
+        yield
 
 
 @pytest.mark.short
@@ -198,6 +207,11 @@ def test_expiry_status_and_plan_know_it_beside_a_table(world: Any, counter: Any)
     view = View(load=lambda name: world.catalog.load(name.partition(".")[2]), warehouses=places)
     [status] = statuses(world.load("a.t"), view)
     assert (status.behind, status.sources) == (4 + 1, (counter.label(), "local.a.s"))
+    assert status.notes == ()
+    with uninstalled():
+        [status] = statuses(world.load("a.t"), view)
+    assert (status.behind, status.sources) == (1, (counter.label(), "local.a.s"))
+    assert any("no installed package has its kind of source" in note for note in status.notes)
     source = TableName(world.catalog, ("a",), "s")
     planned = expiry_plan(world.load("a.s"), "2199-01-01", None, (), places)
     assert expire(world.spark, source, planned).snapshots == ()  # the reader still needs both

@@ -49,7 +49,7 @@ RANGE = {"source": "local.a.s", "uuid": "u", "branch": None, "from": "start='cur
             Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=5)),
         ),
         ({"source": "local.a.s", "branch": "b", "to": None}, Recorded(source="local.a.s", branch="b")),
-        ({"source": "/in", "to": {"n": 3}}, Recorded(source="/in")),
+        ({"source": "/in", "to": {"n": 3}}, Recorded(source="/in", unknown_kind=True)),
         # a batch pipeline
         (
             {"source": "local.a.s", "uuid": "u", "snapshot": 4},

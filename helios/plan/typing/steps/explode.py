@@ -19,18 +19,28 @@ def taken_name(step: Explode, name: str) -> DeclarationError:
     )
 
 
+def not_an_array(step: Explode, kind: str) -> DeclarationError:
+    """The problem of an `explode` of a column that has another type than array.
+
+    Args:
+        kind: The type of the column, as in Spark SQL.
+    """
+    if kind.startswith("map"):
+        fix = f'write with_columns({{"{step.as_}": "map_entries({quoted(step.column)})"}}) first.'
+    else:
+        fix = "name an array."
+    what = f"{label('explode', step.column)}: {step.column!r} is {kind}, not an array."
+    return DeclarationError(what, where=step.origin, fix=fix)
+
+
 def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Result:
     if schema is None:
         return None, []
     problems: list[HeliosError] = absent_column_problem(step, step.column, schema)
-    array, named = schema.get(step.column), label("explode", step.column)
+    array = schema.get(step.column)
     kind = array.kind if array is not None else UNKNOWN
     if kind.name not in ("array", "unknown"):
-        entries = f'write with_columns({{"{step.as_}": "map_entries({quoted(step.column)})"}}) first.'
-        fix = entries if kind.name == "map" else "name an array."
-        problems.append(
-            DeclarationError(f"{named}: {step.column!r} is {kind}, not an array.", where=step.origin, fix=fix)
-        )
+        problems.append(not_an_array(step, str(kind)))
     replaces = step.as_.lower() == step.column.lower()
     taken = schema.get(step.as_)
     if taken is not None and not replaces:
