@@ -61,8 +61,8 @@ def require_runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Pla
     return plans
 
 
-def second_driver_problems(plan: Plan) -> list[HeliosError]:
-    """One problem if another driver holds the checkpoint, otherwise none. Works without Spark."""
+def already_running_problems(plan: Plan) -> list[HeliosError]:
+    """A list with the problem that another driver runs the pipeline, or an empty list. Spark is not needed."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import running_driver_error
 
@@ -95,7 +95,7 @@ class DefaultEngine:
     ) -> PipelineRun:
         context = self._context(pipeline)
         plan = require_runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
-        for problem in second_driver_problems(plan):
+        for problem in already_running_problems(plan):
             raise problem
         from helios.spark.run.run import PipelineRun
         from helios.spark.session.user_code import send_declaring_module

@@ -1,4 +1,4 @@
-"""Reads pipelines from a YAML file, whose keys are the names and arguments of the Python API."""
+"""Reads pipelines from a YAML file. The keys of the file are names and arguments of Helios's Python API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTION_KEYS = ("params", "streams", "pipelines")
 STREAM_KEYS = ("source", "steps")
 PIPELINE_KEYS = (*STREAM_KEYS, "sink", "name", "was")
 EXECUTING_METHODS = ("run", "preview", "plan", "check", "schema")
-"""Methods of declared values that do more than declare. A script that is being loaded must not call them."""
+"""Methods that do more than declare. A YAML file must not call them, since it only declares pipelines."""
 UNQUOTED_VALUES: tuple[tuple[str, Callable[[str], Any]], ...] = (
     (r"|~|null|Null|NULL", lambda text: None),
     (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
@@ -33,7 +33,7 @@ UNQUOTED_VALUES: tuple[tuple[str, Callable[[str], Any]], ...] = (
 )
 """Patterns of unquoted texts, each with the function that converts a matching text to a Python value.
 
-The patterns are those of YAML 1.2, in which `on` and `2026-01-01` are texts.
+The patterns follow YAML 1.2, in which `on` and `2026-01-01` are texts.
 """
 
 
@@ -114,8 +114,10 @@ class _YamlFile:
         name_arguments = {key: self._value(parts[key]) for key in ("name", "was") if key in parts}
         if not name_arguments:
             return pipeline
-        if "name" not in name_arguments or not isinstance(pipeline, Pipeline):
-            raise self._error(parts.get("was", parts["sink"]), "`name:` needs a single sink, and `was:` needs `name:`.")
+        if "name" not in name_arguments:
+            raise self._error(parts["was"], "`was:` needs `name:`.")
+        if not isinstance(pipeline, Pipeline):
+            raise self._error(parts.get("was", parts["sink"]), "`name:` needs a single sink, and `sink:` is a list.")
         return self._evaluate(
             "f(*a, **k)", parts["name"], f=pipeline.named, a=[name_arguments.pop("name")], k=name_arguments
         )
@@ -132,7 +134,7 @@ class _YamlFile:
         return flow
 
     def _stream_or_source(self, node: Node) -> Flow:
-        """The stream that a name refers to, or the source that a mapping declares."""
+        """The stream that a node names, or the source that a node declares."""
         if _node_kind(node) != "scalar":
             source: Source = self._chain(node, Source, "a source")
             return source
@@ -141,9 +143,9 @@ class _YamlFile:
         return self._streams[node.value]
 
     def _chain(self, node: Node, expected: type, description: str) -> Any:
-        """The value of a chain of calls.
+        """The result of a chain of calls. Each key of the node is a function, and the key's value has the arguments.
 
-        The first key is a name that Helios exports. Each later key is a method of the value before it.
+        The first function is a name that Helios exports. Each later function is a method of the previous result.
         """
         if _node_kind(node) == "scalar":
             return self._call(self._helios_callable(node), node, None)
@@ -155,7 +157,7 @@ class _YamlFile:
         return value
 
     def _helios_callable(self, node: Node) -> Callable[..., Any]:
-        """The function or class of Helios that a dotted name refers to, such as `where` or `Iceberg.source`."""
+        """The function or class of Helios with a dotted name, such as `where` or `Iceberg.source`."""
         helios = sys.modules["helios"]
         first, *rest = node.value.split(".")
         if first not in helios.__all__:
@@ -187,14 +189,14 @@ class _YamlFile:
     # calls
 
     def _call(self, function: Callable[..., Any], node: Node, arguments: Node | None) -> Any:
-        """The result of a call. Errors name the line of the call in the file."""
+        """The result of a call. Errors show the line of the call in the file."""
         positional, named = self._arguments(function, arguments)
         return self._evaluate("f(*a, **k)", node, f=function, a=positional, k=named)
 
     def _evaluate(self, text: str, node: Node, **values: Any) -> Any:
         """The value of a Python expression, compiled as if it were on the node's line of the file.
 
-        Helios's values and errors name the line of the caller, which is then a line of the YAML file.
+        Helios's values and errors show the line of their caller. Here, this is the node's line of the YAML file.
         """
         line = node.start_mark.line
         code = compile("\n" * line + text, str(self._file), "eval", dont_inherit=True)
@@ -204,7 +206,12 @@ class _YamlFile:
             raise self._error(node, f"{error}.") from error
 
     def _arguments(self, function: Callable[..., Any], node: Node | None) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments of a call; `node` is one value, a list, or a mapping with names."""
+        """The positional and keyword arguments of a call.
+
+        Args:
+            node: The arguments: a value, a list of values, or a mapping of names to values; None for a call without
+                arguments.
+        """
         if node is None or (
             _node_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None
         ):
@@ -226,8 +233,9 @@ class _YamlFile:
             first = next(iter(parameters.values()), None)
             if len(unknown) == len(named) and first is not None and "Mapping" in str(first.annotation):
                 return [{name: value for name, (_, value) in named.items()}], {}  # the function takes a dict
-            wrong = unknown[0]
-            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, parameters)}")
+            wrong_key = unknown[0]
+            suggestion = near_miss(wrong_key.value, parameters)
+            raise self._error(wrong_key, f"there is no argument {wrong_key.value!r}. {suggestion}")
         keywords = {name: value for name, (_, value) in named.items()}
         varargs_value = keywords.pop(varargs_name, []) if varargs_name is not None else []
         positional = [
@@ -251,14 +259,14 @@ class _YamlFile:
             return {key.value: self._value(value) for key, value in self._items(node)}
         unquoted, text = getattr(node, "style", None) is None, self._expanded(node)
         if (reference := re.fullmatch(r"\$\{(\w+)\}", node.value)) and reference[1] in self._params:
-            return self._params[reference[1]]  # a value that is only `${name}` has the parameter's type
+            return self._params[reference[1]]  # a text that is only `${name}` has the parameter's type
         if not unquoted or text != node.value:
-            # A quoted text stays text, and so does a text with variables: an account number may begin with a zero.
+            # Quoted texts, and texts with variables, stay texts: an account number may begin with a zero.
             return text
         return next((convert(text) for pattern, convert in UNQUOTED_VALUES if re.fullmatch(pattern, text)), text)
 
     def _tagged(self, node: Node) -> Any:
-        """The value of a node with a tag: `!stream orders` is a stream, and `!day ts` calls a function of Helios."""
+        """The value of a node with a tag. `!stream orders` is a stream; `!day ts` is the result of Helios's `day`."""
         name, node = node.tag[1:], copy(node)  # a copy, since an alias may refer to the same node
         node.tag = ""
         if name == "stream":
@@ -283,7 +291,7 @@ class _YamlFile:
         return parts
 
     def _items(self, node: Node) -> Iterator[tuple[Node, Node]]:
-        """The keys and values of a mapping. A key that occurs twice is an error."""
+        """Yields the keys and values of a mapping. Raises `ScriptError` if a key occurs twice."""
         if _node_kind(node) != "mapping":
             raise self._error(node, "names with values are expected here.", _LAYOUT_FIX)
         seen: set[str] = set()
@@ -306,11 +314,11 @@ def _node_kind(node: Node) -> str:
     return str(node.id)
 
 
-def _node_with_text(name: str, node: Node) -> Node:
-    """A node with a new text, at the position of a node."""
+def _node_with_text(text: str, node: Node) -> Node:
+    """A new scalar node with the text `text`, at the position of `node`."""
     import yaml
 
-    return yaml.ScalarNode("", name, node.start_mark, node.end_mark)
+    return yaml.ScalarNode("", text, node.start_mark, node.end_mark)
 
 
 _LAYOUT_FIX = "begin with `pipelines:`, and below it a name with `source:`, `steps:` and `sink:`."

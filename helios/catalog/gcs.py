@@ -19,13 +19,13 @@ _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """True if the endpoint is an emulator, which needs no credentials. Only emulators use plain http."""
+    """True if the endpoint is an emulator: only emulators use plain http. An emulator needs no credentials."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
     if storage.option("service_account_key"):
-        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes a key file per catalog.
+        # GCSFileIO takes no key file. Hadoop's driver takes one, and Iceberg configures the driver for each catalog.
         driver = {f"hadoop.{key}": value for key, value in _hadoop(storage, "").items()}
         return {"io-impl": _HADOOP_IO, **driver}
     return as_conf(
@@ -41,7 +41,7 @@ def _spark(storage: Storage) -> dict[str, Value]:
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
     key = storage.option("service_account_key")
     if key and not Path(str(key)).is_file():
-        # gcsfs would send the path of a missing file as the token.
+        # If there is no file at the path, gcsfs would send the path to the server as a token.
         raise ConfigError(
             f"there is no file {key}, the service_account_key of a gcs storage.",
             where=storage.origin,
@@ -49,7 +49,7 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
         )
     return as_conf(
         {
-            # gcsfs takes a key file as its token setting, and renews tokens with it; pyarrow takes no key file.
+            # gcsfs takes the path of a key file as `token`, and renews tokens with the file. pyarrow takes no key file.
             "py-io-impl": _FSSPEC_IO if key else "helios.catalog.clients.gcs.GcsFileIO",
             "gcs.oauth2.token": key or ("anon" if _emulated(storage) else None),
             "gcs.oauth2.token-expires-at": _NEVER if _emulated(storage) and not key else None,
@@ -77,7 +77,11 @@ GCS = StorageRow(
     keys=(
         Key("project_id", "the project that is billed"),
         Key("service_account_key", "the path of a key file; by default Google's credential chain", path=True),
-        Key("endpoint", "another address, such as an emulator's (`http://`: no credentials)", schemes=HTTP),
+        Key(
+            "endpoint",
+            "the address of an emulator or another server; with `http://`, no credentials are sent",
+            schemes=HTTP,
+        ),
     ),
     spark=_spark,
     pyiceberg=_pyiceberg,
@@ -88,8 +92,9 @@ GCS = StorageRow(
     checkpoint_components=("gcs",),
     extra="gcs",
     gaps=(
-        "with `service_account_key`, Spark writes through Hadoop's driver, and on a cluster every machine must see the "
-        "key file: Iceberg's own client takes no key file",
-        "all checkpoints of a process use one key: Hadoop's driver has no keys per bucket",
+        "Iceberg's own client takes no key file, so with `service_account_key` Spark writes through Hadoop's driver; "
+        "on a cluster, the key file must be on every machine",
+        "all checkpoints of a process use the same key file: they share one Hadoop configuration, which cannot have a "
+        "key file for each bucket",
     ),
 )

@@ -34,7 +34,13 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
 
 HIVE = CatalogRow(
     keys=(
-        Key("uri", "its address; a list for replicas of it", required=True, many=True, schemes=("thrift",)),
+        Key(
+            "uri",
+            "its address, or a list of the addresses of its replicas",
+            required=True,
+            many=True,
+            schemes=("thrift",),
+        ),
         Key("warehouse", "where tables are put, such as s3://bucket/lake or file:///data/lake"),
         Key(
             "lock",

@@ -18,7 +18,7 @@ class TableName:
     Examples:
         >>> from helios import Catalog
         >>> name = TableName(Catalog.local(path="/data"), ("sales", "eu"), "orders")
-        >>> name.text, name.within, name.sql
+        >>> name.text, name.name_in_catalog, name.sql
         ('local.sales.eu.orders', 'sales.eu.orders', '`local`.`sales`.`eu`.`orders`')
     """
 
@@ -29,7 +29,7 @@ class TableName:
     @property
     def text(self) -> str:
         """The dotted name with the catalog first; a part with a dot is in backticks."""
-        return f"{self.catalog.name}.{self.within}"
+        return f"{self.catalog.name}.{self.name_in_catalog}"
 
     @property
     def prefix(self) -> str:
@@ -37,7 +37,7 @@ class TableName:
         return f"{self.text}_"
 
     @property
-    def within(self) -> str:
+    def name_in_catalog(self) -> str:
         """The name without the catalog, "namespace.table", as the catalog's methods take it."""
         return str(Identifier((*self.namespace, self.table)))
 

@@ -72,7 +72,7 @@ NESSIE = CatalogRow(
     keys=(
         Key(
             "uri",
-            "its address, such as http://localhost:19120; a list for replicas",
+            "its address, such as http://localhost:19120, or a list of the addresses of its replicas",
             required=True,
             many=True,
             schemes=HTTP,

@@ -16,7 +16,10 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """The token endpoint, declared or derived: Spark and PyIceberg print a warning if they have to derive it."""
+    """The declared token endpoint, or else the endpoint of the server.
+
+    Spark and PyIceberg would also derive the second one, but with a warning.
+    """
     declared = catalog.option("oauth2_server_uri")
     if declared or not catalog.option("credential"):
         return declared
@@ -39,23 +42,25 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
     return as_conf(
         {
             **_common(catalog),
-            # Without keys, the client asks the server for credentials. PyIceberg does so by default.
-            _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
+            # If the storage has no secrets, Spark's client asks the server for credentials, as PyIceberg does by
+            # default.
+            _DELEGATION: None if _has_storage_secrets(catalog) else "vended-credentials",
             "rest.client.connection-timeout-ms": "5000",
             "rest.client.socket-timeout-ms": "60000",
-            # By default the client retries 5 times, and hides a gateway's 503 for 31 s. The run retries too, and
-            # reports the failure.
+            # By default the client retries 5 times, and hides a gateway's 503 for 31 s. A run repeats failed requests
+            # itself, and reports each failure.
             "rest.client.max-retries": "2",
         }
     )
 
 
-def _has_keys(catalog: Catalog) -> bool:
+def _has_storage_secrets(catalog: Catalog) -> bool:
+    """True if the declaration of the storage has secrets, such as access keys."""
     return catalog.storage is not None and any(isinstance(value, Secret) for _, value in catalog.storage.options)
 
 
 def _warehouse(catalog: Catalog) -> str | None:
-    """The declared warehouse if it is a URI; None if it is only a name that the server knows."""
+    """The declared warehouse if it is a URI; None if it is a name, whose location only the server knows."""
     declared = str(catalog.option("warehouse") or "")
     return declared if storage_type_of(declared) else None
 
@@ -72,11 +77,17 @@ def _fault(settings: Settings) -> Fault | None:
 REST = CatalogRow(
     vends_credentials=True,
     keys=(
-        Key("uri", "the address of the server; a list for replicas of it", required=True, many=True, schemes=HTTP),
+        Key(
+            "uri",
+            "the address of the server, or a list of the addresses of its replicas",
+            required=True,
+            many=True,
+            schemes=HTTP,
+        ),
         Key("warehouse", "which warehouse of the server: a name, or a URI"),
         Key("credential", 'OAuth2 client credentials, "client_id:secret"', secret=True),
         Key("token", "a bearer token, instead of `credential`", secret=True),
-        Key("oauth2_server_uri", "the token endpoint; by default the catalog's own", schemes=HTTP),
+        Key("oauth2_server_uri", "the token endpoint; by default the endpoint of the catalog's server", schemes=HTTP),
         Key("scope", 'the OAuth2 scope; by default "catalog"'),
         Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
     ),
@@ -86,11 +97,11 @@ REST = CatalogRow(
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     fault=_fault,
-    transacts=True,
+    takes_multi_table_commits=True,
     client="helios.catalog.clients.rest:RestCatalog",
     gaps=(
-        "with a warehouse that is only a name, `.checkpoint(...)` must be given, and `storage=` says which jars are "
-        "needed: only the server knows the location of the warehouse",
+        "if `warehouse` is a name, only the server knows the location: give `.checkpoint(...)`, and `storage=` to say "
+        "which jars are needed",
         "a `token` is not renewed when it expires; with `credential`, tokens are renewed",
     ),
 )

@@ -64,7 +64,8 @@ class CatalogRow(NamedTuple):
         move: Replaces the metadata files of several tables, all or none. Its last argument connects to the catalog. It
             returns False, and changes no table, if the current metadata file of a table is not `before`. After an
             error it is unknown whether the tables were changed. None if the catalog cannot change tables together.
-        transacts: Whether the server takes a transaction over several tables, and writes their metadata files itself.
+        takes_multi_table_commits: Whether the server takes one commit of several tables, and writes their metadata
+            files itself.
         vends_credentials: Whether the server vends the credentials of its storage.
         not_atomic: The reason why several tables cannot change in one commit; "" if they can.
         client: The class of the PyIceberg client as "module:Class"; None for PyIceberg's own.
@@ -85,7 +86,7 @@ class CatalogRow(NamedTuple):
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
     move: Mover | None = None
-    transacts: bool = False
+    takes_multi_table_commits: bool = False
     not_atomic: str = ""
     vends_credentials: bool = False
     client: str | None = None
@@ -97,7 +98,7 @@ class CatalogRow(NamedTuple):
     @property
     def atomic(self) -> bool:
         """True if several tables can change in one commit."""
-        return self.transacts or self.move is not None
+        return self.takes_multi_table_commits or self.move is not None
 
 
 class StorageRow(NamedTuple):

@@ -114,7 +114,7 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            uri: The server's address; a list for replicas of one catalog.
+            uri: The server's address, or a list of the addresses of its replicas.
             warehouse: The server's warehouse, by name or URI.
             credential: OAuth2 client credentials, "client_id:secret"; Helios requests and renews tokens with them.
             oauth2_server_uri: The token endpoint; by default the catalog's own `v1/oauth/tokens`.
@@ -184,7 +184,7 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            uri: The metastore's address, "thrift://host:9083"; a list for replicas of one metastore.
+            uri: The metastore's address, "thrift://host:9083", or a list of the addresses of its replicas.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
             storage: The storage of the warehouse; by default the storage in its URI, with the default credential chain.
             properties: Passed through to Iceberg.
@@ -216,7 +216,7 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            uri: The server's address, such as "http://localhost:19120"; a list for replicas of one catalog.
+            uri: The server's address, such as "http://localhost:19120", or a list of the addresses of its replicas.
             ref: The branch that is read and written, or a tag that is read.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
             storage: The storage of the warehouse; by default the storage in its URI, with the default credential chain.

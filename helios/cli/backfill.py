@@ -88,7 +88,7 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
     """Starts Spark and runs the backfill; messages name `resume_command` as the command that resumes it."""
     from helios.cli.launch import Launch
     from helios.cli.run import Signals
-    from helios.plan import components_ahead
+    from helios.plan import components_before_compiling
     from helios.plan.backfills import refuse_ask, refuse_backfill, refuse_other_source
 
     plan = options.single_plan(loaded, "backfill")
@@ -106,7 +106,7 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
     effect = "nothing was written." if dry_run else f"{kept_slices}. Continue with the running one: {resume_command}"
     signals = Signals(lines, "slice", f"stopped; {effect}\n")
     stop_requested = threading.Event()
-    components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
+    components, debug = components_before_compiling(loaded.pipelines, loaded.context), options.settings().debug
     session = Launch(loaded, components, lines, debug=debug).session([plan])
     signals.install()  # a second time, since SparkContext has replaced the handler of SIGINT
     signals.stop = stop_requested.set
@@ -132,7 +132,7 @@ def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
     if "/" in name or os.path.exists(name):
         return name
     table = loaded.context.resolve(Identifier.parse(name), None, caller())
-    if not table.catalog.exists(table.within):
+    if not table.catalog.exists(table.name_in_catalog):
         raise NotFound(
             f"--from {name}: there is neither a table {table.text} nor such a folder.",
             fix="name a table, or write the path of a folder with a slash: ./old.",

@@ -1,7 +1,7 @@
 """Shows the progress of a run on a terminal.
 
-While the run starts, it shows a bar. Then it shows a live table with a row for each pipeline. When the run has ended,
-it lists the data that still waits.
+While the run starts, the terminal shows a bar. Then it shows a live table with a row for each pipeline. When the run
+has ended, the terminal lists the data that is not written yet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
 STATES_BY_URGENCY = ("failed", "waiting", "running")
-"""The states whose rows are shown first if the terminal has too few lines for all pipelines."""
+"""If the terminal has too few lines for all pipelines, the rows with these states are shown first."""
 RESERVED_LINES = 6
-"""The number of lines on the terminal that are not available for rows of the table."""
+"""The number of terminal lines that are not available for rows of the table."""
 CELL_PADDING = 3
 """The number of characters that rich adds to the width of a cell."""
 
@@ -38,14 +38,14 @@ CELL_PADDING = 3
 class _Column(NamedTuple):
     name: str
     priority: int
-    """On a narrow terminal, the columns with the lowest priority are dropped first."""
+    """On a narrow terminal, the columns with the lowest priority are hidden first."""
     numeric: bool = True
 
 
 COLUMNS = (
     _Column("pipeline", 99, numeric=False), _Column("state", 98, numeric=False), _Column("batch", 2),
-    _Column("rows", 8), _Column("rejected", 5), _Column("rows/s", 7), _Column("behind", 9), _Column("left", 6),
-    _Column("snapshot", 4), _Column("last commit", 3), _Column("elapsed", 1),
+    _Column("rows", 8), _Column("rejected", 5), _Column("rows/s", 7), _Column("behind", 9),
+    _Column("time left", 6), _Column("snapshot", 4), _Column("last commit", 3), _Column("elapsed", 1),
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ class _Row:
             self.committed = datetime.now()
 
     def update_lag(self, figures: MetricsSnapshot) -> None:
-        """Updates how far the pipeline is behind its sources."""
+        """Updates the amount of unread data in the pipeline's sources."""
         amounts = {
             "record": figures.source_lag_records,
             "file": figures.source_lag_files,
@@ -94,7 +94,7 @@ class _Row:
         self.drain.add(time.monotonic(), next((number for number in amounts_by_preference if number is not None), 0))
 
     def cells(self) -> tuple[str, ...]:
-        """The texts for all `COLUMNS` except the pipeline's name. The text of an unknown value is empty."""
+        """The texts of all `COLUMNS` except the pipeline's name. The text of an unknown value is empty."""
         elapsed = (self.ended or time.monotonic()) - self.began if self.began is not None else None
         seconds_left = self.drain.seconds_left(time.monotonic()) if self.state not in END_STATES else None
         return (
@@ -115,8 +115,8 @@ class Board:
     """A live table on a terminal, one row per pipeline.
 
     Args:
-        observed: The runs, whose metrics contain the lag. The caller adds each run when it starts.
-        err: Whether to write to standard error.
+        observed: The runs, whose metrics contain the lag. The caller adds each run here when the run starts.
+        err: Whether to write to standard error instead of standard output.
     """
 
     def __init__(self, observed: Sequence[Observed] = (), *, err: bool = False) -> None:
@@ -130,22 +130,23 @@ class Board:
         self._lags_read_at = 0.0
         self._ended = False
         self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
-        self._start = _StartLine(self._console)
+        self._start_line = _StartLine(self._console)
 
     def open(self, pipelines: Sequence[str]) -> None:
-        self._start.end()
+        self._start_line.end()
         self._rows = {name: _Row() for name in pipelines}
         self._live.start()
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
-    def show_wait(self, text: str, seconds: float | None = None) -> None:
-        self._start.show_wait(text, seconds)
+    def show_wait(self, text: str, usual_seconds: float | None = None) -> None:
+        self._start_line.show_wait(text, usual_seconds)
 
     def emit(self, event: Event) -> None:
-        others_run_on = event.kind == "failed" and len(self._rows) > 1  # perhaps for days
-        if event.message and (others_run_on or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
+        # The other pipelines may continue for days, so a failure is shown now and not only when all have ended.
+        others_continue = event.kind == "failed" and len(self._rows) > 1
+        if event.message and (others_continue or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
             self.note(f"{event.pipeline}: {event.message}")
         if unwritten_rows_text(event):
             self.note(f"{event.pipeline}: batch {event.batch}{unwritten_rows_text(event)}")
@@ -159,8 +160,8 @@ class Board:
             self.note(f"{status[0]['pipeline']}  {end_text(status[0])}")
             return
         states = Counter(str(row["state"]) for row in status)
-        ended = ", ".join(f"{number} {state}" for state, number in states.items())
-        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {written_text(status)}")
+        counts = ", ".join(f"{number} {state}" for state, number in states.items())
+        self.note(f"{counted(len(status), 'pipeline')}: {counts}; {written_text(status)}")
         waiting = [(row["pipeline"], text) for row in status for text in row["left"]]
         if waiting:
             self.note("still waiting:")
@@ -169,7 +170,7 @@ class Board:
 
     def hide(self) -> None:
         """Restores the terminal."""
-        self._start.end()
+        self._start_line.end()
         self._live.stop()
 
     def _update_lags(self) -> None:
@@ -205,7 +206,7 @@ class Board:
         return table
 
     def _rows_that_fit(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows that fit on the terminal, in the order of the script, and a text that counts the hidden rows."""
+        """Returns the rows that fit on the terminal, in the order of the script, and a text that counts the others."""
         max_rows = max(self._console.height - RESERVED_LINES, 1)
         if len(rows) <= max_rows:
             return rows, ""
@@ -218,7 +219,7 @@ class Board:
 
 
 def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The indexes of the `COLUMNS` to show: they have a value in some row, and fit into the width of the terminal.
+    """The indexes of the `COLUMNS` to show: columns with a value in some row, as many as fit into the terminal's width.
 
     Examples:
         >>> [COLUMNS[index].name for index in visible_columns([("a.b", "running", "3", "12", *[""] * 7)], 30)]
@@ -236,7 +237,7 @@ def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 class _StartLine:
-    """The line while a run starts: the current wait, and a bar that is full after the usual time of the wait."""
+    """The line that is shown while a run starts: what the run waits for, and a bar that fills in the usual time."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -254,10 +255,10 @@ class _StartLine:
         self._bars = Progress(SpinnerColumn(), Bar(), TimeElapsedColumn(), text, console=console, transient=True)
         self._shown = False
 
-    def show_wait(self, text: str, seconds: float | None) -> None:
+    def show_wait(self, text: str, usual_seconds: float | None) -> None:
         for task in self._bars.tasks:
             self._bars.remove_task(task.id)
-        self._bars.add_task(text, total=None, usual_seconds=seconds)
+        self._bars.add_task(text, total=None, usual_seconds=usual_seconds)
         if not self._shown:
             self._shown = True
             self._bars.start()

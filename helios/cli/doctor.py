@@ -133,10 +133,10 @@ def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = Non
 def _components(catalogs: Iterable[Catalog], loaded: Loaded | None) -> list[str]:
     """The jar components that catalogs need, and those of the sources, sinks and checkpoints of a script."""
     from helios.catalog.conf import checkpoint_components, components, warehouse
-    from helios.plan.ahead import components_ahead
+    from helios.plan.ahead import components_before_compiling
 
     needed = [(*components(catalog), *checkpoint_components(warehouse(catalog) or "")) for catalog in catalogs]
-    needed += [components_ahead(loaded.pipelines, loaded.context)] if loaded is not None else []
+    needed += [components_before_compiling(loaded.pipelines, loaded.context)] if loaded is not None else []
     return list(dict.fromkeys(chain.from_iterable(needed)))
 
 

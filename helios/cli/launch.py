@@ -46,8 +46,8 @@ class Launch:
             output.say("note", notice, "yellow")
         with self._lock:
             self._compiling = False
-            for text, seconds in self._held_back:
-                self._display.show_wait(text, seconds)
+            for text, usual_seconds in self._held_back:
+                self._display.show_wait(text, usual_seconds)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -81,13 +81,13 @@ class Launch:
         else:
             self._display.note(text)
 
-    def _show_wait(self, text: str, seconds: float | None = None) -> None:
+    def _show_wait(self, text: str, usual_seconds: float | None = None) -> None:
         """Shows what the start waits for.
 
         The text is held back until the pipelines have compiled: if they have problems, only the problems are shown.
         """
         with self._lock:
             if self._compiling:
-                self._held_back.append((text, seconds))
+                self._held_back.append((text, usual_seconds))
             else:
-                self._display.show_wait(text, seconds)
+                self._display.show_wait(text, usual_seconds)

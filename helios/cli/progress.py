@@ -27,8 +27,8 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Shows a message that is not an event of a pipeline."""
 
-    def show_wait(self, text: str, seconds: float | None = None) -> None:
-        """Shows what the start of the run waits for; `seconds` is the usual time of the wait, None if it is unknown."""
+    def show_wait(self, text: str, usual_seconds: float | None = None) -> None:
+        """Shows what the start of the run waits for; `usual_seconds` is the usual time, None if it is unknown."""
 
     def hide(self) -> None:
         """Restores the terminal if the run does not begin."""
@@ -94,7 +94,7 @@ class Lines:
     def note(self, text: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {text}", err=self.err)
 
-    def show_wait(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, usual_seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:
@@ -146,7 +146,7 @@ class JsonLines:
     def note(self, text: str) -> None:
         self._write({"kind": "note", "message": text})
 
-    def show_wait(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, usual_seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:

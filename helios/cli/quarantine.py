@@ -258,7 +258,7 @@ def replay(
     """
     from helios.cli.launch import Launch
     from helios.engine import require_runnable
-    from helios.plan import compile_pipelines, components_ahead
+    from helios.plan import compile_pipelines, components_before_compiling
 
     loaded = options.load(script, profile, values)
     if not any(pipeline.sink.quarantine_table for pipeline in loaded.pipelines):
@@ -266,7 +266,9 @@ def replay(
             f"no pipeline of {script.path} has a quarantine.", fix='add .quarantine("ns.rejected") to a sink.'
         )
     debug = options.settings().debug
-    launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
+    launch = Launch(
+        loaded, components_before_compiling(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug
+    )
     plans = require_runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
     try:

@@ -136,7 +136,7 @@ def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
         return
     from helios.plan.typing.schema import from_pyiceberg
 
-    table = plan.write.table.catalog.load(plan.write.table.within)
+    table = plan.write.table.catalog.load(plan.write.table.name_in_catalog)
     target_columns = from_pyiceberg(table.iceberg.schema()).names
     columns = list(dict.fromkeys([*target_columns, *plan.schema.names]))
     for key in keys:

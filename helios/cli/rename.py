@@ -38,8 +38,8 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
             f"{before.text} cannot be renamed to {after.text}: a table stays in its catalog.",
             fix=f"choose a name in {catalog.name}, or copy the table with a pipeline.",
         )
-    if not catalog.exists(before.within) and not catalog.exists(after.within):
-        catalog.load(before.within)  # raises an error that names the nearest table
+    if not catalog.exists(before.name_in_catalog) and not catalog.exists(after.name_in_catalog):
+        catalog.load(before.name_in_catalog)  # raises an error that names the nearest table
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     # A table with a name that Helios refuses is read and written by no pipeline.
     identifiers = [Identifier.parse(f"{catalog.name}.{name}") for name in names if _is_table_name(name)]
@@ -58,7 +58,9 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         click.echo(f"the pipeline's checkpoint is now {location}.")
     for name in result.quarantines:
         click.echo(f"the rejected rows in {name} have the pipeline's new name.")
-    click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")
+    click.echo(
+        f"Write {after.name_in_catalog} in the scripts that read and write the table; they continue where they stopped."
+    )
 
 
 def _is_table_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The command `run`: runs a script's pipelines in one Spark session, until they end or are stopped."""
+"""The command `run`: runs a script's pipelines in one Spark session, until the pipelines end or are stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from helios.spark.run.scheduler import Runner
 
 REJECTED = 3
-"""The exit status with `--fail-on-rejects`, if rows were rejected and nothing failed."""
+"""The exit status with `--fail-on-rejects`, if rows were rejected and no pipeline failed."""
 SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 
 
@@ -36,7 +36,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 @options.script_argument
 @click.option("--once", is_flag=True, help="Process the data that is there now, then end.")
 @options.set_option
-@click.option("--master", metavar="URL", help="Spark's master; overrides that of helios.toml.")
+@click.option("--master", metavar="URL", help="Spark's master; overrides the master in helios.toml.")
 @click.option(
     "--new-checkpoint", is_flag=True, help="Start a new checkpoint at the position that the target has recorded."
 )
@@ -48,14 +48,19 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--beside",
     multiple=True,
     metavar="NAME",
-    help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
+    help="Start although the pipeline NAME writes rows of the same source, or with the same keys, into the table; "
+    "repeat the option for several pipelines.",
 )
 @click.option(
-    "--confirm", is_flag=True, help="Ask first if the plan differs from that of the last run by more than additions."
+    "--confirm",
+    is_flag=True,
+    help="If the plan has changed by more than additions since the last run, ask before the run.",
 )
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
 @click.option(
-    "--fail-fast", is_flag=True, help="Stop the other pipelines if one fails, and run none if one has a problem."
+    "--fail-fast",
+    is_flag=True,
+    help="If a pipeline fails its check, start no pipeline; if a pipeline fails later, stop the others.",
 )
 @click.option(
     "--metrics-port",
@@ -66,7 +71,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 @click.option(
     "--metrics-host",
     metavar="H",
-    help="The address on which metrics are served; by default 127.0.0.1, for this machine only.",
+    help="The address on which metrics are served; by default 127.0.0.1, which only this machine can reach.",
 )
 @ui_page.option
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -96,7 +101,7 @@ def run(
 ) -> None:
     """Run the pipelines of a script, or one of them.
 
-    Ctrl-C and SIGTERM stop after the running batch; a second one stops at once.
+    Ctrl-C and SIGTERM stop the run after the running batch; a second signal ends the process at once.
 
     \b
     Example:
@@ -106,16 +111,16 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps the target's rows, --full-refresh deletes them: pass one.")
     loaded = _on_master(options.load(script, profile, values), master)
-    # The servers start before Spark, so that a port in use is reported at once. Runs are added to `observed` later:
-    # until then the endpoint shows a healthy run without pipelines.
+    # The servers start before Spark, so that a port in use is reported at once. `observed` gets the runs later. Until
+    # then, the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _start_endpoint(ctx, observed, metrics_port, metrics_host)
     page = ui_page.serve_run(ctx, ui, observed, loaded)
     display = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-    # All names that the script declares, also of pipelines that do not run: a name that is declared is no former name.
+    # All pipelines of the script, even if they do not run: none of these names can be another pipeline's former name.
     names = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
-    run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(names)}
+    run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "declared_names": tuple(names)}
     confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
     status, exit_status = _run_pipelines(
         loaded, display, run_options, observed, endpoint, page=page, confirmations=confirmations
@@ -140,7 +145,7 @@ def _run_pipelines(
     plans, refused, session = _compile_and_launch(
         loaded, display, confirmations=confirmations, fail_fast=run_options["fail_fast"]
     )
-    signals.install()  # a second time, since SparkContext has installed a handler of SIGINT that kills the batch
+    signals.install()  # again, since SparkContext has installed a handler of SIGINT that kills the batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
@@ -161,7 +166,7 @@ def _run_pipelines(
 
 
 def _on_master(loaded: Loaded, master: str | None) -> Loaded:
-    """The script with the Spark master of `--master`, if the option is given."""
+    """The script, with the Spark master of `--master` if the option is given."""
     if master is None:
         return loaded
     config = replace(loaded.context.config, master=master)
@@ -175,14 +180,14 @@ def _compile_and_launch(
     confirmations: Sequence[Callable[[list[Plan]], None]],
     fail_fast: bool,
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
-    """Compiles a script while Spark starts. Returns the plans, the pipelines with problems, and the session."""
-    from helios.plan import components_ahead
+    """Compiles a script while Spark starts. Returns the plans, the pipelines that cannot run, and the session."""
+    from helios.plan import components_before_compiling
 
     debug = options.settings().debug
     try:
-        # The pipelines are compiled while the JVM starts, which takes seconds. If they have problems, this process
-        # ends, and the JVM with it.
-        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), display, debug=debug)
+        # The start of the JVM takes seconds. The pipelines are compiled meanwhile. If none can run, this process ends,
+        # and the JVM ends with it.
+        launch = Launch(loaded, components_before_compiling(loaded.pipelines, loaded.context), display, debug=debug)
         plans, refused = _compile_runnable(loaded, fail_fast=fail_fast)
         for confirm in confirmations:
             confirm(plans)
@@ -193,12 +198,12 @@ def _compile_and_launch(
 
 
 def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """Compiles the pipelines. Returns the plans that can run, and the pipelines with problems, which are reported.
+    """Compiles the pipelines, and reports their problems. Returns the plans that can run, and the other pipelines.
 
     Raises:
-        CheckFailed: No pipeline can run, or `fail_fast` is set and a pipeline has a problem.
+        CheckFailed: No pipeline can run; or a pipeline has a problem, and `fail_fast` is set.
     """
-    from helios.engine import second_driver_problems
+    from helios.engine import already_running_problems
     from helios.plan import compile_each, without_duplicates
 
     refused: list[Compiled] = []
@@ -207,7 +212,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
         compiled = compile_each(pipelines, loaded.context)
         for result in compiled:
             if result.plan is not None and not result.fatal_problems:
-                result.problems.extend(second_driver_problems(result.plan))
+                result.problems.extend(already_running_problems(result.plan))
         faulty = [result for result in compiled if result.fatal_problems]
         refused += faulty
         problems = without_duplicates(problem for result in refused for problem in result.fatal_problems)
@@ -217,7 +222,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
             raise failed
         if not faulty:
             break
-        # The other pipelines are compiled again: they may read a table that a faulty pipeline would have created.
+        # The other pipelines are compiled again, since they may read a table that a faulty pipeline would have created.
         pipelines = [result.pipeline for result in compiled if not result.fatal_problems]
     for problem in problems:
         output.say_error(output.paragraph(problem), problem.code)
@@ -240,7 +245,7 @@ def _refused_status(refused: Compiled) -> dict[str, Any]:
 
 
 def _show_start(display: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
-    """Shows that the run begins, and where its metrics are."""
+    """Shows that the run begins, and the address of its metrics."""
     display.open([plan.pipeline for plan in plans])
     if endpoint is not None:
         display.note(f"metrics at {endpoint.url}/metrics")
@@ -249,10 +254,10 @@ def _show_start(display: progress.Progress, plans: list[Plan], endpoint: Endpoin
 def _start_endpoint(
     ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None
 ) -> Endpoint | None:
-    """Until the command ends, serves the metrics of `observed`, also of runs that are added to it later.
+    """Serves the metrics of the runs in `observed` until the command ends. Runs may be added to `observed` later.
 
     Returns:
-        The endpoint; None without a port.
+        The endpoint; None if there is no port.
     """
     if port is None and host is not None:
         raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
@@ -284,7 +289,7 @@ def _confirm_full_refresh(plans: list[Plan]) -> None:
 
 
 def _confirm_changes(plans: list[Plan]) -> None:
-    """Asks the user to confirm every plan that differs from that of its last run by more than additions."""
+    """Asks the user to confirm every plan that has changed by more than additions since its last run."""
     from helios.plan.changed import as_text, plan_difference
 
     for plan in plans:
@@ -308,7 +313,7 @@ def _report_failures(runner: Runner, *, debug: bool) -> int:
     failures = [run.error for run in runner.runs if run.error is not None]
     reported: set[str] = set()
     for error in failures:
-        # Pipelines that share a source or a service may fail with the same error. It is reported only once.
+        # Pipelines that share a source or a service may fail with the same error, which is reported only once.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
             text = (
                 output.paragraph(problem)
@@ -328,13 +333,13 @@ def _report_failures(runner: Runner, *, debug: bool) -> int:
 class Signals:
     """Handles SIGINT and SIGTERM.
 
-    The first signal asks the run to stop, and the second ends the process. Before the run begins, the first signal ends
-    the process.
+    The first signal asks the run to stop, and the second signal ends the process. Before the run begins, the first
+    signal ends the process.
 
     Args:
-        display: The progress, which shows a note after the first signal.
+        display: The display, which shows a note after the first signal.
         unit: The unit of work that the run finishes after the first signal, such as "batch".
-        end_message: The message after the second signal.
+        end_message: The message that is printed after the second signal.
     """
 
     def __init__(self, display: progress.Progress, unit: str = "batch", end_message: str = "") -> None:
@@ -351,14 +356,14 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._stopping:
             with suppress(OSError):
-                # os.write does not use Python's buffers: the signal may have interrupted a write to them.
+                # The signal may have interrupted a write to Python's buffers, which os.write does not use.
                 os.write(sys.stderr.fileno(), self._final_message().encode())
             if self.stop is None:
                 end_jvm()
-            # A JVM that has started ends by itself, since the end of this process closes the pipe to it.
+            # A JVM that has started ends by itself, since the end of this process closes the pipe to the JVM.
             os._exit(128 + number)
         self._stopping = True
-        self._display.note(f"stopping after the running {self._unit} (again to stop at once)")
+        self._display.note(f"stopping after the running {self._unit} (press Ctrl-C again to stop at once)")
         self.stop()
 
     def _final_message(self) -> str:
@@ -370,7 +375,8 @@ class Signals:
 def end_jvm() -> None:
     """Kills Spark's JVM.
 
-    A JVM that is still starting does not notice that Python has closed the pipe to it, and would live on for seconds.
+    A JVM that is still starting does not notice that Python has closed the pipe to the JVM, and would live on for
+    seconds.
     """
     # On systems without /proc, nothing is killed, and the JVM ends by itself some seconds later.
     for children_file in Path("/proc/self/task").glob("*/children"):

@@ -136,17 +136,19 @@ def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
 def target_tables(plan: Plan) -> Iterator[Table]:
     """The existing tables that a pipeline writes: its quarantine, and the target or targets of its sink."""
     quarantine = plan.write.quarantine
-    if quarantine is not None and quarantine.catalog.exists(quarantine.within):
-        yield quarantine.catalog.load(quarantine.within)
-    catalog, within = plan.write.table.catalog, plan.write.table.within
+    if quarantine is not None and quarantine.catalog.exists(quarantine.name_in_catalog):
+        yield quarantine.catalog.load(quarantine.name_in_catalog)
+    catalog, target = plan.write.table.catalog, plan.write.table.name_in_catalog
     if not plan.write.sink.many_tables:
-        if catalog.exists(within):
-            yield catalog.load(within)
+        if catalog.exists(target):
+            yield catalog.load(target)
         return
-    namespace = within.rpartition(".")[0]
+    namespace = target.rpartition(".")[0]
     prefix = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
-        quarantine_name = quarantine.within if quarantine is not None and quarantine.catalog == catalog else None
+        quarantine_name = (
+            quarantine.name_in_catalog if quarantine is not None and quarantine.catalog == catalog else None
+        )
         names = [name for name in catalog.tables(namespace) if name.startswith(prefix) and name != quarantine_name]
         yield from (catalog.load(name) for name in names)
 
@@ -195,11 +197,11 @@ def _table_loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]
 
     @cache
     def load(name: str) -> Table | None:
-        catalog, _, within = name.partition(".")
+        catalog, _, name_in_catalog = name.partition(".")
         if catalog not in catalogs:
             return None
         try:
-            return catalogs[catalog].load(within)
+            return catalogs[catalog].load(name_in_catalog)
         except HeliosError:
             return None  # a missing or unreachable table, or a path with a dot: the lag is unknown
 

@@ -26,7 +26,7 @@ def open_table(name: str, profile: str | None) -> tuple[Config, TableName, Table
 
     config = options.load_configuration(profile)
     table = resolve(Identifier.parse(name), None, {}, config, caller())
-    return config, table, table.catalog.load(table.within)
+    return config, table, table.catalog.load(table.name_in_catalog)
 
 
 @click.command()

@@ -72,7 +72,7 @@ def view_of(config: Config) -> View:
             table = resolve(Identifier.parse(name), None, {}, config, caller())
         except NotFound:
             return None
-        return table.catalog.load(table.within)
+        return table.catalog.load(table.name_in_catalog)
 
     return View(load=load, warehouses=warehouses(config.catalogs.values()))
 

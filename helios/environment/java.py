@@ -1,4 +1,4 @@
-"""Finds a Java on which Spark can run. It starts a JVM only if it must."""
+"""Finds a Java on which Spark can run. A Java is started only if no file shows its version."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from helios.errors import EnvironmentProblem
 
-# The supported versions in order of preference: all tests run on 17, and Spark also documents 21.
+# The supported versions, the preferred one first: all tests run on 17. Spark also supports 21.
 SUPPORTED = (17, 21)
-# Spark's launcher passes this module to the JVM. A JVM without the module does not start.
+# Spark's launcher makes the JVM load this module. A JVM without the module does not start.
 NEEDED_MODULE = "jdk.incubator.vector"
 WELL_KNOWN = (
     "/usr/lib/jvm/*",
@@ -30,7 +30,7 @@ WELL_KNOWN = (
 INSTALL = (
     "install Java 17 or 21 (Debian and Ubuntu: `apt-get install openjdk-21-jre-headless`, or `openjdk-17-jre-headless` "
     "where there is no 21; macOS: `brew install openjdk@17`; "
-    "conda: `conda install -c conda-forge openjdk=17`), or point JAVA_HOME at one."
+    "conda: `conda install -c conda-forge openjdk=17`), or set JAVA_HOME to the folder of a Java 17 or 21."
 )
 _RUN_SECONDS = 10.0
 _VERSION = re.compile(r'\bversion "?([0-9][^"\s]*)')
@@ -43,10 +43,10 @@ class Java:
     """A Java on this machine.
 
     Attributes:
-        path: The program `java`.
+        path: The path of the program `java`.
         version: The feature version: 8, 11, 17, 21, ...
         home: The folder of this Java, for JAVA_HOME.
-        notice: A note that the Java of JAVA_HOME or PATH does not fit, so that this one is used; otherwise None.
+        notice: A message that this Java is used because the Java of JAVA_HOME or PATH does not fit; otherwise None.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class Java:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A Java that was inspected. `flaw` is the reason why it does not fit; None if it fits."""
+    """A folder in which a Java was looked for. `flaw` says why Spark cannot use it; None if Spark can."""
 
     origin: str
     home: Path
@@ -92,9 +92,9 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
-    """The Java for Spark: from JAVA_HOME, then PATH, then the well-known folders, where 17 comes before 21.
+    """The Java for Spark. JAVA_HOME comes first, then PATH, then the well-known folders, in which 17 comes before 21.
 
-    If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
+    A Java that does not fit is skipped. If the Java of JAVA_HOME or PATH is skipped, `notice` says so.
 
     Args:
         well_known: Glob patterns of Java homes. `~` and `$NAME` are expanded.
@@ -117,26 +117,26 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
 
 
 def environment(java: Java) -> dict[str, str]:
-    """The environment variables that make Spark's launcher start this Java, instead of the Java of JAVA_HOME."""
+    """The environment variables with which Spark's launcher starts `java`, whatever JAVA_HOME and PATH are now."""
     folder = str(java.path.parent)
     rest = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part != folder]
     return {"JAVA_HOME": str(java.home), "PATH": os.pathsep.join([folder, *rest])}
 
 
 def _declared_candidates() -> Iterator[_Candidate]:
-    """Yields the Java of JAVA_HOME, then the Java of PATH. The second is inspected only if the caller asks for it."""
+    """Yields the Java of JAVA_HOME, then the Java of PATH. Each is inspected only when the caller asks for it."""
     declared = os.environ.get("JAVA_HOME", "").strip()
     if declared:
         yield _candidate(Path(declared).expanduser(), "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
-        # /usr/bin/java is the start of a chain of symbolic links. The last link points into the Java home.
+        # /usr/bin/java is a symbolic link, often through other links, to the program in the Java home.
         program = Path(on_path).resolve()
         yield _candidate(program.parent.parent, "PATH", program)
 
 
 def _homes(well_known: Sequence[str]) -> list[Path]:
-    """The existing homes that match the patterns. Several links to one folder count as one home."""
+    """The folders with a Java that match the patterns. Several links to one folder count as one home."""
     expanded = (os.path.expandvars(os.path.expanduser(pattern)) for pattern in well_known)
     homes: dict[Path, None] = {}
     for pattern in expanded:
@@ -172,14 +172,14 @@ def _release(home: Path) -> str:
 
 
 def _from_release(release: str, program: Path, home: Path) -> Java | None:
-    """The Java with the version in the home's `release` file. Reading it is much faster than starting Java."""
+    """The Java with the version in the `release` file of its home. The file is read much faster than Java starts."""
     match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None
 
 
 def _from_run(program: Path, home: Path) -> Java | None:
-    """The Java with the version and the home that `java` prints. The path of a script does not tell them."""
+    """Starts `java`, which prints its version and its home. `java` may be a wrapper script outside of the home."""
     try:
         completed = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],
@@ -208,7 +208,7 @@ def _with_notice(java: Java, refused: Sequence[_Candidate]) -> Java:
 
 
 def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """The first candidate of each folder. The folder of JAVA_HOME is usually among the well-known folders too."""
+    """The first candidate of each folder. The folder of JAVA_HOME is usually one of the well-known folders as well."""
     by_folder: dict[Path, _Candidate] = {}
     for candidate in candidates:
         by_folder.setdefault(candidate.home.resolve(), candidate)

@@ -187,8 +187,8 @@ class Source(Flow):
         return False
 
     @property
-    def file_columns(self) -> tuple[str, ...] | str:
-        """The columns that are read from data files, empty for all; or a text why the rows are not in data files."""
+    def engine_columns_or_reason(self) -> tuple[str, ...] | str:
+        """The columns that the columnar engine reads, () for all; or a text that says why it cannot read the source."""
         return f"it reads {self.label()}, and neither an Iceberg table nor files"
 
     @property

@@ -1,4 +1,4 @@
-"""The positions of a data file's deleted rows, from position delete files and deletion vectors."""
+"""Reads the positions of a data file's deleted rows from position delete files and deletion vectors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ MAGIC = bytes.fromhex("d1d33964")
 
 
 def read_deleted_positions(file: InputFile, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions of a data file's deleted rows; raises `NotNative` for a damaged deletion vector.
+    """Reads the positions of a data file's deleted rows; raises `NotNative` if a deletion vector is damaged.
 
-    `store` has PyIceberg's properties of the object store.
+    Args:
+        store: PyIceberg's properties of the object store.
     """
     from pyroaring import BitMap64
 
     positions = BitMap64()
     for path, offset, size in file.deletes:
-        positions |= _listed(path, file.location, store) if offset is None else read_vector(path, offset, size, store)
+        if offset is None:
+            positions |= _read_delete_file(path, file.location, store)
+        else:
+            positions |= read_vector(path, offset, size, store)
     return positions
 
 
-def _listed(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
-    """Reads the positions that a position delete file lists for a data file."""
+def _read_delete_file(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
+    """Reads the positions that a position delete file lists for the data file at `location`."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64

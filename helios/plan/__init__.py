@@ -1,6 +1,6 @@
 """Compiles declared pipelines to plans, without a JVM. A `Plan` can be printed, compared and tested."""
 
-from helios.plan.ahead import components_ahead
+from helios.plan.ahead import components_before_compiling
 from helios.plan.compile import Compiled, compile_each, compile_pipelines, infer_schema, without_duplicates
 from helios.plan.context import Context
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan, set_renderer
@@ -16,7 +16,7 @@ __all__ = [
     "WritePlan",
     "compile_each",
     "compile_pipelines",
-    "components_ahead",
+    "components_before_compiling",
     "infer_schema",
     "without_duplicates",
 ]

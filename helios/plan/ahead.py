@@ -29,7 +29,7 @@ def target_of(sink: IcebergSink, context: Context) -> TableName:
     return Namespace(resolved.catalog, resolved.namespace, resolved.table) if sink.mirrors else resolved
 
 
-def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
+def components_before_compiling(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
     """The jar components that pipelines need, from the names and folders that they declare.
 
     Names that cannot be resolved are skipped here.

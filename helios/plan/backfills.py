@@ -122,13 +122,13 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
             where=plan.origin,
             fix="leave it out.",
         )
-    if not write.table.catalog.exists(write.table.within):
+    if not write.table.catalog.exists(write.table.name_in_catalog):
         raise NotFound(
             f"{write.table.text}, the target of {plan.pipeline}, does not exist: there is nothing to repair.",
             where=plan.declared.sink.origin,
             fix="run the pipeline first, or pass the --profile with which it runs.",
         )
-    table = write.table.catalog.load(write.table.within)
+    table = write.table.catalog.load(write.table.name_in_catalog)
     known = records(table.iceberg.properties, table.name)
     names = [name for name in write.pipeline_names if name in known]
     if not names:

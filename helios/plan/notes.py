@@ -102,13 +102,13 @@ def _ledger_records(plan: Plan) -> tuple[Record | None, dict[str, Record], Colle
     from helios.table.ledger import records  # not needed for new tables
 
     table = plan.write.table
-    all_records = records(table.catalog.load(table.within).iceberg.properties, table.text)
+    all_records = records(table.catalog.load(table.name_in_catalog).iceberg.properties, table.text)
     own = next((all_records[name] for name in plan.write.pipeline_names if name in all_records), None)
     branch, others = plan.write.sink.branch_name, other_records(all_records, plan)
     same_branch = {name for name, record in others.items() if record.branch == branch}
     if own is not None or len(same_branch) == len(others):
         return own, others, same_branch
-    writers = _writers_of_branch(table.catalog.load(table.within).iceberg.metadata, branch)
+    writers = _writers_of_branch(table.catalog.load(table.name_in_catalog).iceberg.metadata, branch)
     if writers is None:
         return own, others, set(others)
     in_history = {name for name, record in others.items() if not writers.isdisjoint((name, *record.formerly))}

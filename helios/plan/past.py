@@ -1,4 +1,4 @@
-"""The batches that a pipeline has committed into its target, from the target's metadata; without a JVM."""
+"""Reads from the metadata of a pipeline's target which batches the pipeline has committed. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from helios.table.rehearsal import History, history_of
 
 
 def committed_history(plan: Plan) -> History:
-    """The batches that a pipeline has committed; raises an `InputError` if there are none."""
+    """The batches that a pipeline has committed; raises `InputError` if there are none."""
     write = plan.write
     history = History()
-    if write.table.catalog.exists(write.table.within):
-        table = write.table.catalog.load(write.table.within)
+    if write.table.catalog.exists(write.table.name_in_catalog):
+        table = write.table.catalog.load(write.table.name_in_catalog)
         metadata = table.iceberg.metadata
         known = records(metadata.properties, table.name)
-        formerly = [former for name in write.pipeline_names if name in known for former in known[name].formerly]
+        own_records = [known[name] for name in write.pipeline_names if name in known]
+        former_names = [name for record in own_records for name in record.formerly]
         known_checkpoints = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
         all_commits = commits(
             table, warehouses(plan.all_catalogs), known_checkpoints, branch=write.sink.branch_name or MAIN
         )
-        history = history_of(metadata, all_commits, [*write.pipeline_names, *formerly])
+        history = history_of(metadata, all_commits, [*write.pipeline_names, *former_names])
     if not history.batches:
         others = f" (`helios history {write.table.text}` lists the commits of other writers)" if history.others else ""
         raise InputError(

@@ -80,7 +80,7 @@ def plan_write(
         )
     # The rows decide the names of routed and mirrored tables, so these are known only at run.
     if not offline and not sink.many_tables:
-        if table.catalog.exists(table.within):
+        if table.catalog.exists(table.name_in_catalog):
             write, more_problems = plan_existing(write, stream, reads)
             return write, problems + more_problems
         write = replace(write, exists=False)
@@ -111,7 +111,7 @@ def _missing_table_problem(write: WritePlan) -> list[HeliosError]:
     sink = write.iceberg
     if sink.creates and sink.mode.traits.stores_columns:
         return []
-    problem = missing_table(write.table.catalog, write.table.within, sink.origin)
+    problem = missing_table(write.table.catalog, write.table.name_in_catalog, sink.origin)
     if not sink.mode.traits.stores_columns:
         problem.fix = f"name a table that exists: {sink.mode.call}() changes rows, and creates no table."
     return [problem]
@@ -161,7 +161,7 @@ def plan_existing(
         write: The plan before the table is read.
         stream: The columns of the stream; None if they are known only at run.
     """
-    iceberg = write.table.catalog.load(write.table.within).iceberg
+    iceberg = write.table.catalog.load(write.table.name_in_catalog).iceberg
     sink, before = write.iceberg, from_pyiceberg(iceberg.schema())
     actual = spec_fields(iceberg)
     write = replace(

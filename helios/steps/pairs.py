@@ -1,4 +1,4 @@
-"""Pairs of a column name and its expression or type; most steps are declared with such pairs."""
+"""Pairs of a column's name and its expression or type. Most steps are declared with these pairs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
 def column_pairs(
     values: Mapping[str, SqlText] | None, call: str, keywords: Mapping[str, SqlText] | None = None
 ) -> Pairs:
-    """The pairs that a call declares, in a mapping and by keyword arguments.
+    """The pairs that a call declares, in a mapping or as keyword arguments.
 
     Raises:
-        DeclarationError: No column is named, or a name or a value is not text.
+        DeclarationError: The call names no column, or a name or a value is not text.
     """
     if values is not None and not isinstance(values, Mapping):
         raise DeclarationError(
@@ -33,7 +33,7 @@ def column_pairs(
 
 
 def shown(pairs: Pairs) -> str:
-    """The text of pairs in plans."""
+    """The text that plans show for pairs."""
     return ", ".join(f"{name}={expression}" for name, expression in pairs)
 
 

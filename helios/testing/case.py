@@ -217,9 +217,9 @@ class PipelineTest:
         return self
 
     def _quarantined(self, table: TableName | None) -> list[dict[str, Any]]:
-        if table is None or not table.catalog.exists(table.within):
+        if table is None or not table.catalog.exists(table.name_in_catalog):
             return []
-        return list(table.catalog.load(table.within).iceberg.scan().to_arrow().to_pylist())
+        return list(table.catalog.load(table.name_in_catalog).iceberg.scan().to_arrow().to_pylist())
 
     def _expect_count(self, actual: int, expected: int | None, listed: str) -> None:
         if expected is None and actual == 0:
@@ -313,13 +313,15 @@ class PipelineTest:
     def _table(
         self, table: TableName, branch: str | None, keys: Sequence[str], columns: Schema | None
     ) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
-        if not table.catalog.exists(table.within):
+        if not table.catalog.exists(table.name_in_catalog):
             if columns is not None and not self.log.error:
                 return table.text, [], columns, keys  # no row has reached the table yet
-            namespace = table.within.rpartition(".")[0]
+            namespace = table.name_in_catalog.rpartition(".")[0]
             tables = table.catalog.tables(namespace) if namespace in table.catalog.namespaces() else []
-            raise NotFound(f"there is no table {table.text} in the test's lake. {near_miss(table.within, tables)}")
-        schema = from_pyiceberg(table.catalog.load(table.within).iceberg.schema())
+            raise NotFound(
+                f"there is no table {table.text} in the test's lake. {near_miss(table.name_in_catalog, tables)}"
+            )
+        schema = from_pyiceberg(table.catalog.load(table.name_in_catalog).iceberg.schema())
         return table.text, self.lake.rows_of(table, branch), schema, keys
 
     def target_rows(self, plan: Plan) -> tuple[list[Row], Schema]:
@@ -334,7 +336,7 @@ class PipelineTest:
 
     def _rows_of_many(self, target: TableName) -> tuple[list[Row], Schema]:
         """The rows of all tables of a routed target or a mirror: pairs of a table's name and the text of a row."""
-        namespace = target.within.rpartition(".")[0]
+        namespace = target.name_in_catalog.rpartition(".")[0]
         tables = target.catalog.tables(namespace) if namespace in target.catalog.namespaces() else []
         prefix = target.prefix.partition(".")[2]
         rows = [

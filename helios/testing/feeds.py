@@ -99,8 +99,8 @@ class TableFeed(Feed):
 
     def schema(self) -> Schema | None:
         """The declared columns, or else those of the table or of the first rows; None while unknown."""
-        if self._schema is None and self.catalog.exists(self._table.within):
-            self._schema = from_pyiceberg(self.catalog.load(self._table.within).iceberg.schema())
+        if self._schema is None and self.catalog.exists(self._table.name_in_catalog):
+            self._schema = from_pyiceberg(self.catalog.load(self._table.name_in_catalog).iceberg.schema())
         return self._schema
 
     def declare(self, schema: Schema | None) -> None:
@@ -124,30 +124,30 @@ class TableFeed(Feed):
                 self._range = Between(before, self._end_of_history())
 
     def _append(self, rows: pa.Table) -> None:
-        self.catalog.load(self._table.within).iceberg.append(rows)
+        self.catalog.load(self._table.name_in_catalog).iceberg.append(rows)
 
     def _end_of_history(self) -> int:
         """The newest snapshot. If the table has none, an empty snapshot is created first."""
-        while (newest := self.catalog.load(self._table.within).current_snapshot()) is None:
+        while (newest := self.catalog.load(self._table.name_in_catalog).current_snapshot()) is None:
             self._append(arrow_schema(self.schema() or Schema(())).empty_table())
         return newest.id
 
     def create(self) -> None:
         """Creates the table, if the columns are known and the table does not exist."""
         schema = self._schema
-        if schema is None or self.catalog.exists(self._table.within):
+        if schema is None or self.catalog.exists(self._table.name_in_catalog):
             return
         namespace = ".".join(self._table.namespace)
         if namespace not in self.catalog.namespaces():
             self.catalog.create_namespace(namespace)
-        self.catalog.create_table(self._table.within, arrow_schema(schema))
+        self.catalog.create_table(self._table.name_in_catalog, arrow_schema(schema))
 
     def ensure_readable(self) -> None:
         self.create()
-        if not self.catalog.exists(self._table.within):
+        if not self.catalog.exists(self._table.name_in_catalog):
             raise NotFound(
                 f"the source {self.name} has no rows and no columns in this test.",
-                fix=f'feed it rows, or declare it: lake.table("{self._table.within}", "id bigint, ...").',
+                fix=f'feed it rows, or declare it: lake.table("{self._table.name_in_catalog}", "id bigint, ...").',
             )
         if self._ranged and self._range is None:  # before the first batch, the range has no rows
             before = self._end_of_history()

@@ -268,7 +268,7 @@ def run_in_new_lake(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way)
         lake.declared.update(test.lake.declared)
         copy = lake.test(pipelines)
         for name, feed in test.stage.feeds.items():
-            copy.stage.take_over(name, feed)
+            copy.stage.copy_feed(name, feed)
         for number, batch in enumerate(way.batches):
             known = {source: rows for source, rows in batch.items() if copy.stage.reads(source)}
             kill = KILLS[number % len(KILLS)] if way.killed else None

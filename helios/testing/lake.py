@@ -166,7 +166,7 @@ class Lake:
 
     def rows_of(self, table: TableName, branch: str | None = None) -> list[dict[str, Any]]:
         """The rows of a table in a branch, or in main if the branch does not exist."""
-        iceberg = table.catalog.load(table.within).iceberg
+        iceberg = table.catalog.load(table.name_in_catalog).iceberg
         ref = iceberg.refs().get(branch) if branch is not None else None
         scan = iceberg.scan(snapshot_id=ref.snapshot_id if ref is not None else None)
         return list(scan.to_arrow().to_pylist())

@@ -23,10 +23,10 @@ class Record:
 
     Attributes:
         value: The value: bytes, text, a mapping that becomes JSON, or None for a tombstone.
-        key: The key, in the same forms.
+        key: The key: bytes, text, a mapping that becomes JSON, or None for a record without a key.
         partition: The number of the partition.
-        at: The timestamp, a datetime or ISO text; by default 1970-01-01.
-        headers: The headers, as names and bytes.
+        at: The timestamp: a datetime, or text in ISO format; by default 1970-01-01.
+        headers: The name and the bytes of each header.
     """
 
     value: Any = None
@@ -37,7 +37,7 @@ class Record:
 
     @classmethod
     def of(cls, content: Any) -> Record:
-        """Makes a record whose key and value are bytes, from another record or from a value.
+        """Makes a record whose key and value are bytes. `content` is a record, or the value of a record without a key.
 
         Examples:
             >>> Record.of({"id": 1}).value, Record.of(None).value
@@ -48,7 +48,7 @@ class Record:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """A value as bytes: bytes and None are unchanged, text becomes UTF-8, and any other value JSON."""
+    """A value as bytes. Bytes and None are unchanged, text becomes UTF-8, and any other value becomes JSON."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else json_text(value).encode()
@@ -58,14 +58,15 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
     """The record that Debezium writes for a change of a row.
 
     Args:
-        change: `(op, before, after)`. A `Record`, bytes or None becomes a record without an envelope.
+        change: `(op, before, after)`: the operation, the row before the change, and the row after the change. A
+            `Record`, bytes or None becomes a record without Debezium's envelope.
         keys: The key columns; by default the first column.
-        topic: The topic: its last two parts are the schema and the name of the table.
+        topic: The topic. The last two parts of its name are the schema and the name of the table.
         number: The position (LSN) of the change in the database's log.
-        with_schema: Whether key and value have the schema part of Kafka Connect's JSON.
+        with_schema: Whether the key and the value have the schema part of Kafka Connect's JSON.
 
     Raises:
-        InputError: The value is not a change.
+        InputError: `change` is not a change, or the type of a column is not clear from its value.
     """
     if isinstance(change, Record | bytes) or change is None:
         return Record.of(change)

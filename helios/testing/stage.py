@@ -1,4 +1,4 @@
-"""The pipelines of a test, with their sources replaced by feeds and their targets by tables of the lake."""
+"""The pipelines of a test. Feeds replace the sources, and tables of the lake replace the targets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stage:
     """Pipelines with the sources and targets of a test.
 
     Args:
-        pipelines: The pipelines, as their scripts declare them.
+        pipelines: The pipelines, as the scripts declare them.
 
     Raises:
         InputError: A pipeline has a source or target that a test cannot replace.
@@ -47,7 +47,8 @@ class Stage:
         self.context = lake.context(pipelines)
         self._in_lake = [lake.with_target_in_lake(pipeline) for pipeline in pipelines]
         self.feeds: dict[str, Feed] = {}
-        # By pipeline and source: the feed, or None if `_feed` returns None.
+        # For each pipeline, the feeds of its sources, in the order of `sources_of`; None for a source without a feed of
+        # its own.
         self._source_feeds = [[self._feed(source) for source in sources_of(pipeline)] for pipeline in pipelines]
         self.pipelines()  # refuses sources that a test cannot replace
 
@@ -62,7 +63,7 @@ class Stage:
         return require_runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
 
     def pipelines(self) -> list[Pipeline]:
-        """The pipelines with their sources replaced; the replacements may change with each batch."""
+        """The pipelines with replaced sources. The replacements may change with each batch."""
         replaced = []
         for pipeline, feeds in zip(self._in_lake, self._source_feeds, strict=True):
             pairs = zip(feeds, sources_of(pipeline), strict=True)
@@ -79,7 +80,7 @@ class Stage:
         return value_named(name, self.feeds, "source")
 
     def _add_topic(self, name: str) -> None:
-        """Adds the feed of a topic, if a source with a pattern reads the topic."""
+        """Adds a feed for a topic, if the pattern of a source matches the topic."""
         for feeds, pipeline in zip(self._source_feeds, self.declared, strict=True):
             for feed, source in zip(feeds, sources_of(pipeline), strict=True):
                 if feed is None and name not in self.feeds and is_topic(name, source):
@@ -89,8 +90,8 @@ class Stage:
         """True if the test has a source with this full name."""
         return name in self.feeds
 
-    def take_over(self, name: str, feed: Feed) -> None:
-        """Takes over from the feed of another test: the columns of a table, or the name of a topic of a pattern."""
+    def copy_feed(self, name: str, feed: Feed) -> None:
+        """Copies from another test's feed: the columns of a table, or the name of a topic that a pattern matches."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
@@ -103,19 +104,19 @@ class Stage:
         """Runs each pipeline until it has drained its sources.
 
         Args:
-            kill: The moment at which the driver of each pipeline dies once.
+            kill: The moment at which the driver of each pipeline dies once; None if no driver dies.
             emit: Called with each event.
-            again: Whether an earlier batch had the same rows.
-            strict: Whether it is an error if no pipeline reaches the moment of `kill`.
+            again: Whether an earlier batch already had the same rows.
+            strict: Whether to raise `InputError` if no pipeline reaches the moment `kill`.
         """
         from helios.testing.spark import runs
 
         plans = self.plans()
         spark = self.lake.start([component for plan in plans for component in plan.components])
-        self._stand_in_topics()
+        self._register_lake_topics()
         reached = False
         for plan in plans:
-            # A batch pipeline skips rows that equal those of an earlier run, unless it runs with `again`.
+            # A batch pipeline skips rows that equal the rows of an earlier run, unless `again` is set.
             run_again = again and plan.path is ReadPath.BATCH
             if kill is not None:
                 killed = runs.run_killed(plan, spark, emit, kill, run_again)
@@ -124,7 +125,8 @@ class Stage:
         if kill is not None and not reached and strict:
             raise InputError(f"no batch reached the moment {kill!r}: no row reached the target.")
 
-    def _stand_in_topics(self) -> None:
+    def _register_lake_topics(self) -> None:
+        """Makes sources with the lake's broker read the topics of the lake, instead of a Kafka cluster."""
         from helios.testing.spark.topics import LakeTopics
 
         logs = self.lake.topics.logs
@@ -138,7 +140,11 @@ class Stage:
         return TableFeed(self._table(source), None).stand_in(source)
 
     def _feed(self, source: Source) -> Feed | None:
-        """The feed of a source; None if another pipeline of the test writes the source, and for topics of a pattern."""
+        """The feed of a source.
+
+        None if another pipeline of the test writes the table that the source reads, or if the source reads the topics
+        that match a pattern.
+        """
         if source.reference is not None:
             table = self._table(source)
             if table.text in self._target_names():
@@ -165,7 +171,7 @@ class Stage:
         return TopicFeed(name, source, self.lake.topics, keys)
 
     def _shared(self, feed: Feed, source: Source) -> Feed:
-        """Returns the feed that all sources with the name of `feed` share: the first feed with this name."""
+        """The first feed with the name of `feed`: all sources with this name share this feed."""
         shared = self.feeds.setdefault(feed.name, feed)
         shared.followed = shared.followed or source.streaming
         return shared

@@ -1,4 +1,4 @@
-"""The newest entries of the timeline. Entries are numbered, so that a page can ask for new entries."""
+"""Keeps the newest entries of the timeline. Entries are numbered, so that the page can ask for the new ones only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from helios.ui.facts import TimelineEntry
 
 MAX_ENTRIES = 1000
-"""The maximum number of entries, for all pipelines together."""
+"""The maximum number of entries of all pipelines together."""
 
 
 class Feed:

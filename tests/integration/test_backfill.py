@@ -230,7 +230,7 @@ def test_a_stopped_backfill_goes_on(tmp_path: Path) -> None:
 
     code, told = stopped(signal.SIGINT)
     assert code == 0, told
-    assert "stopping after the running slice (again to stop at once)" in told
+    assert "stopping after the running slice (press Ctrl-C again to stop at once)" in told
     assert "local.a.t: stopped; 2 of 6 slices are repaired, and 4 slices left. Continue with the next one: " in told
     assert "helios backfill new.py --where " in told
     code, told = stopped(signal.SIGTERM, signal.SIGINT)

@@ -119,7 +119,7 @@ def test_records_that_are_of_no_table_are_quarantined(world: Any, database: Data
     expected = (
         "its key is (name), and the upsert is by (id)",
         "its source names no table",
-        f"postgres.public.odd name of {database.prefix} would be the table 'odd name', and names have letters",
+        f"postgres.public.odd name of {database.prefix} would be mirrored to 'odd name', but table names may have only",
         "the record has no key that is JSON",
         "the record has no schema part, from which its columns come",
         "the table was truncated",
@@ -150,7 +150,7 @@ def test_two_tables_of_one_name_stop_the_run(world: Any, database: Database) -> 
     pipeline = Cdc.debezium(database.source()) >> mirror(world)
     world.run(pipeline)
     database.send("archive.Orders", {"id": 1}, created(1, "b"))
-    message = f"postgres.public.orders of {database.prefix} and postgres.archive.Orders .* would both be the table"
+    message = f"postgres.public.orders of {database.prefix} and postgres.archive.Orders .* would both be mirrored to"
     with pytest.raises(InputError, match=message):
         world.run(pipeline)
     assert world.ids("shop.orders") == [1]

@@ -160,7 +160,7 @@ def test_a_batch_has_whole_transactions_or_none_of_them(shared_spark: SparkSessi
         logs = sent.logs()
         before = logs if quiet else sent.logs(-1)
         while True:
-            end = end_of_transactions(at, before, logs, sent.read, max_rows=most, skips_deleted=False)
+            end = end_of_transactions(at, before, logs, sent.read, max_rows=most, skips_expired=False)
             if not ranges(at, end):
                 break
             at = end
@@ -180,7 +180,7 @@ def test_records_that_overtake_others_wait_for_them(shared_spark: SparkSession) 
             latest = {part: rng.randint(first, len(sent.records)) for part in PARTS}
             seen = sent.logs({part: rng.randint(first // 2, first) for part in PARTS})
             logs = sent.logs(latest)
-            at = end_of_transactions(at, seen, logs, sent.read, max_rows=most, skips_deleted=False)
+            at = end_of_transactions(at, seen, logs, sent.read, max_rows=most, skips_expired=False)
             taken, left = sent.split(at)
             assert max(taken, default=-1) < min(left), (most, taken, left)
         assert taken
@@ -189,7 +189,7 @@ def test_records_that_overtake_others_wait_for_them(shared_spark: SparkSession) 
 def test_the_first_transaction_is_whole(shared_spark: SparkSession) -> None:
     """It knows no commit before it, as rows of a snapshot do, which need not be whole."""
     sent = Sent(shared_spark, [(("b", 0), None), *[(("a", 0), 0)] * 20, (("b", 0), 0), (("b", 0), 1)])
-    end = end_of_transactions(TopicsPosition({}), sent.logs(), sent.logs(), sent.read, max_rows=5, skips_deleted=False)
+    end = end_of_transactions(TopicsPosition({}), sent.logs(), sent.logs(), sent.read, max_rows=5, skips_expired=False)
     taken, left = sent.split(end)
     assert not taken & left, (taken, left)
 
@@ -202,14 +202,14 @@ def test_rows_of_a_snapshot_come_before_transactions(shared_spark: SparkSession)
     for quiet in (False, False, True):
         logs = sent.logs()
         seen = logs if quiet else sent.logs(-1)
-        at = end_of_transactions(at, seen, logs, sent.read, max_rows=8, skips_deleted=False)
+        at = end_of_transactions(at, seen, logs, sent.read, max_rows=8, skips_expired=False)
         ends.append([at.topics[name].offsets[0] for name in ("a", "b")])
     assert ends[0][0] < 20
     assert ends[0][1] <= 1
     assert ends[-1][1] < 3
     at = TopicsPosition({"a": TopicOffsets("a", (20, 0)), "b": TopicOffsets("b", (1, 0))})
-    end = end_of_transactions(at, sent.logs(), sent.logs(), sent.read, max_rows=None, skips_deleted=False)
+    end = end_of_transactions(at, sent.logs(), sent.logs(), sent.read, max_rows=None, skips_expired=False)
     assert [end.topics[name].offsets[0] for name in ("a", "b")] == [21, 3]
     behind = sent.logs(-1)
-    end = end_of_transactions(at, behind, sent.logs(), sent.read, max_rows=None, skips_deleted=False)
+    end = end_of_transactions(at, behind, sent.logs(), sent.read, max_rows=None, skips_expired=False)
     assert [end.topics[name].offsets[0] for name in ("a", "b")] == [20, 1]

@@ -95,7 +95,7 @@ def distance(world: World, table: TableName, target: int) -> float:
 
 
 def expire(world: World, table: TableName, **terms: Any) -> maintain.Expired:
-    loaded = world.catalog.load(table.within)
+    loaded = world.catalog.load(table.name_in_catalog)
     plan = expiry_plan(loaded, FAR, None, terms.get("readers", ()), warehouses([world.catalog]))
     return maintain.expire(world.spark, table, plan)
 

@@ -224,7 +224,7 @@ def test_a_repair_beside_a_follower_reads_what_that_has_read(world: Any, copy: P
 def test_a_repair_in_the_script_of_its_follower_is_refused_all_the_same(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", [20])
     repair = (world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")).named("repair")
-    runner = world.runner([repair], siblings=["local.a.t"])
+    runner = world.runner([repair], declared_names=["local.a.t"])
     assert not runner.run()
     assert "has read it up to snapshot" in str(runner.status()[0]["error"])
     assert world.ids("a.t") == list(range(20))

@@ -166,7 +166,7 @@ def test_fractions_are_cut_where_the_source_says_so(world: Any) -> None:
         status, found = post(url, body, "m1")
         assert (status, found["error"]) == (
             422,
-            f'at is not of type timestamp: a fraction has more than six digits: "{at}"',
+            f'at is not of type timestamp: "{at}" (the fraction of a second has more than six digits)',
         )
     with receiving([source.fractions("truncate")]) as (url,):
         assert post(url, body, "m1") == (200, {"status": "accepted"})

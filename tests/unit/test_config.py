@@ -483,7 +483,7 @@ def test_two_parts_are_in_the_default_catalog(config: Config) -> None:
     name = table("sales.orders", config)
     assert (name.catalog, name.namespace, name.table) == (config.catalogs["local"], ("sales",), "orders")
     assert name.text == "local.sales.orders"
-    assert name.within == "sales.orders"
+    assert name.name_in_catalog == "sales.orders"
     assert table("prod.orders", config).text == "local.prod.orders"
 
 
@@ -536,7 +536,7 @@ def test_a_typo_never_makes_a_table(config: Config) -> None:
 def test_odd_names_are_quoted(config: Config) -> None:
     name = table("prod.sales.`my.orders`", config)
     assert name.text == "prod.sales.`my.orders`"
-    assert name.within == "sales.`my.orders`"
+    assert name.name_in_catalog == "sales.`my.orders`"
     assert name.sql == "`prod`.`sales`.`my.orders`"
     assert Identifier.parse(name.text).parts == ("prod", "sales", "my.orders")
     assert TableName(config.catalogs["prod"], ("a`b",), "t").sql == "`prod`.`a``b`.`t`"

@@ -51,8 +51,8 @@ def _check(plan: Plan) -> None:
     if len(plan.reads) != 1:
         raise NotNative("it reads several sources")
     (read,) = plan.reads
-    if isinstance(read.source.file_columns, str):  # the reason why the engine cannot read the source
-        raise NotNative(read.source.file_columns)
+    if isinstance(read.source.engine_columns_or_reason, str):
+        raise NotNative(read.source.engine_columns_or_reason)
     _check_sink(plan.write)
     for table in (read.table, plan.write.table):
         if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":

@@ -32,7 +32,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
         NotNative: The engine does not support a step, an expression or a type.
     """
     source = stream.source
-    columns = source.file_columns
+    columns = source.engine_columns_or_reason
     if isinstance(columns, str):
         raise NotNative(columns)
     compiler = _Compiler(tuple((column.name, str(column.kind)) for column in schema.columns))

@@ -44,7 +44,7 @@ ON_BAD_ROW, ON_BAD_FILE = ("fail", "quarantine", "drop", "null"), ("fail", "quar
 ON_MISSING, ON_CHANGE = ("fail", "skip"), ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
 
-# The texts of a plan for the policies.
+# How a plan describes each policy.
 BAD_ROW_TEXTS = {
     "fail": "rows that do not parse stop the run",
     "quarantine": "rows that do not parse go to the quarantine",
@@ -58,13 +58,13 @@ COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep
 """The formats that the columnar engine reads, each with the reader options that it supports."""
 
 METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
-"""The metadata of a row's file that `.with_metadata` can store, with the types of the columns."""
+"""The metadata of a row's file that `.with_metadata` can add, each with the type of its column."""
 
 MAX_NAMES = 1000
-"""The maximum number of file names from which the format of a local folder is inferred."""
+"""The format of a local folder is inferred from at most this number of file names."""
 
 UNDECLARED_FIELDS = "it has fields that the columns lack: "
-"""The beginning of the reason for a bad json row with undeclared fields. The fields follow, as JSON."""
+"""The beginning of the reason why a json row with undeclared fields is bad. The fields follow, as JSON."""
 
 MAX_SHOWN = 5
 """The maximum number of columns that a message names."""
@@ -82,14 +82,14 @@ class FilesSource(Source):
     missing: str = "fail"
     changed: str = "fail"
     extra: str = "fail"
-    adds_text: bool = False  # for extra="add": undeclared columns are read as text, and their types are not inferred
+    adds_text: bool = False  # with extra="add": whether undeclared columns are read as text, without inferring types
     rescued: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"
     bad_file: str = "fail"
     timestamps: str = "s"
     storage: Storage | str | None = None
-    owner_label: str = ""  # the label of the source of another kind that stores its rows in these files
+    owner_label: str = ""  # if another source, such as a webhook, stores its rows here: the label of that source
 
     @property
     def ledger_name(self) -> str:
@@ -102,7 +102,8 @@ class FilesSource(Source):
         return overlap(real_path(self.path), real_path(folder))
 
     @property
-    def file_columns(self) -> tuple[str, ...] | str:
+    def engine_columns_or_reason(self) -> tuple[str, ...] | str:
+        """() for all columns; or the reason why the columnar engine cannot read the files."""
         options = COLUMNAR.get(self.format)
         if options is None:
             return f"it reads {self.format}"
@@ -136,12 +137,12 @@ class FilesSource(Source):
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
     def on_missing(self, action: OnMissing) -> Self:
-        """Sets the policy for files that disappear after their batch is planned and before they are read.
+        """Sets the policy for files that disappear after a batch is planned, and before the batch has read them.
 
         Args:
             action: "fail" (the default) stops the run and names the file. "skip" continues without the file: the run
-                reports and counts the file, and reads it if it appears again. "skip" also lets `--full-refresh` empty
-                the target although files that were read are gone.
+                reports and counts the file, and reads it if it appears again. "skip" also allows `--full-refresh` if
+                files that an earlier run has read are gone: the new target lacks their rows.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
@@ -155,7 +156,7 @@ class FilesSource(Source):
         return replace(self, changed=one_of(action, ON_CHANGE, "on_change"))
 
     def option(self, **options: str | float | bool) -> Self:
-        """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
+        """Sets options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
 
         Raises:
             DeclarationError: The format does not have the option, Helios does not pass the option to Spark, or the
@@ -167,8 +168,9 @@ class FilesSource(Source):
             option, text = option_name(name, self.format, where), option_text(name, value, where)
             check_value(option, text, self.format, where)
             texts[option] = text
+        # Spark prefers `sep` to `delimiter`. So a new `delimiter` replaces the `sep` that .tsv files have by default.
         kept = {name: text for name, text in self.options if name != "sep" or "delimiter" not in texts}
-        source = replace(self, options=tuple({**kept, **texts}.items()))  # Spark prefers `sep`, which .tsv files have
+        source = replace(self, options=tuple({**kept, **texts}.items()))
         refuse_values(source.reader_options(), where)
         if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)
@@ -200,10 +202,10 @@ class FilesSource(Source):
             names: "_file": the path of the file, as Spark writes it (`file:///in/a%20b.csv`), in the column
                 `_source_file`, since Iceberg reserves `_file`. "_modified": when the file was written. "_arrived": when
                 the batch of the file was planned; a replay keeps this time.
-            columns: The same metadata under other column names: `.with_metadata(path="_file")`.
+            columns: The same metadata, with other column names: `.with_metadata(path="_file")`.
 
         Raises:
-            DeclarationError: A name is none of the three.
+            DeclarationError: A name is not "_file", "_modified" or "_arrived".
 
         Examples:
             >>> Files.source("in", "csv", schema="id bigint").with_metadata("_file", came="_arrived").metadata
@@ -212,7 +214,7 @@ class FilesSource(Source):
         return replace(self, metadata=metadata_columns(names, columns, METADATA))
 
     def reader_options(self) -> dict[str, str]:
-        """The options of Spark's reader, defaults included."""
+        """The options of Spark's reader, with Helios's defaults."""
         return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
 
     def flag(self, option: str, default: bool = False) -> bool:
@@ -265,7 +267,7 @@ class FilesSource(Source):
         )
 
     def name_taken_error(self, name: str, place: str) -> InputError:
-        """The error for a column that the files have and that `.with_metadata` would add.
+        """The error for a column that the files already have, and that `.with_metadata` would add.
 
         Args:
             place: The file, or the argument of `Files.source`, that has the column.
@@ -301,20 +303,21 @@ class Files:
         """Reads all files under a path once. Columns are matched by name, from the footer or header of each file.
 
         Args:
-            path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders such as
-                `day=2026-01-01` below it become columns.
-            format: parquet, csv, json, avro, orc or text; by default taken from the ending of the path, or of the files
-                in a local folder.
+            path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders below the path,
+                such as `day=2026-01-01`, become columns.
+            format: parquet, csv, json, avro, orc or text. By default, the ending of the path decides, or the
+                endings of the files in a local folder.
             schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping: only these columns are
-                read. A column that a file lacks is null, or an error under `.evolve_schema("strict")`. By default the
-                columns are those of the files, and Spark infers the types of csv and json.
-            extra: The policy for undeclared columns of a file: "fail" stops the run and names the columns, "ignore"
-                leaves them out, "add" reads them too.
+                read. A column that a file lacks is null, or an error with `.evolve_schema("strict")`. By default, the
+                files decide which columns are read, and Spark infers the types of csv and json.
+            extra: The policy for undeclared columns of a file. "fail" stops the run and names the columns. "ignore"
+                leaves the columns out. "add" reads the columns.
             rescued: The name of a column that keeps undeclared columns, as JSON.
             timestamps: The unit of json numbers in columns that the schema declares as timestamps: "s" (default), "ms"
                 or "us" since 1970. A time outside of the years 1 to 9999 makes the row bad.
-            storage: The storage of the path, or its name in `[storages]`. By default the storage of one of the
-                pipeline's catalogs, if it has the location or kind of the path; otherwise the cloud's own credentials.
+            storage: The storage of the path, or its name in `[storages]`. By default, the storage of a catalog of the
+                pipeline: of the catalog whose warehouse is in the path's bucket, or else of the first catalog on the
+                same type of storage. If there is none, the cloud's default credentials.
 
         Raises:
             DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` is invalid.
@@ -367,7 +370,7 @@ def _format(path: str, format: str | None) -> str:
 
 
 def _inferred_format(path: str) -> str:
-    """The format according to the ending of the path, or else to the endings of the files in a local folder."""
+    """The format by the ending of the path, or else by the endings of the files in a local folder."""
     format = format_of(path.rstrip("/").rsplit("/", 1)[-1])
     if format is not None:
         return format
@@ -384,7 +387,7 @@ def _inferred_format(path: str) -> str:
 
 
 def _first_names(path: str) -> list[str]:
-    """The names of the first files of a local folder or glob; none for any other path."""
+    """The names of the first files of a local folder or glob; empty for any other path."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         return []

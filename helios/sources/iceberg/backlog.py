@@ -80,7 +80,7 @@ def _last_offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None
             return offset
     if not plan.write.exists or plan.write.sink.many_tables:
         return None
-    target = plan.write.table.catalog.load(plan.write.table.within)
+    target = plan.write.table.catalog.load(plan.write.table.name_in_catalog)
     recorded_offsets = (_recorded_offset(target, name, read) for name in (plan.pipeline, plan.was) if name)
     return next((offset for offset in recorded_offsets if offset is not None), None)
 

@@ -123,7 +123,7 @@ class IcebergSource(Source):
         return "is one state or range of the table, and not its history" if fixed else None
 
     @property
-    def file_columns(self) -> tuple[str, ...] | str:
+    def engine_columns_or_reason(self) -> tuple[str, ...] | str:
         if self.reads_changes:
             return "it reads changes"
         return "it reads a part of the history" if self.between_points is not None else self.columns

@@ -38,10 +38,10 @@ def _describe(source: IcebergSource, around: Surroundings, *, resolves: bool) ->
     table = around.context.resolve(*source.reference, source.origin)
     if around.context.offline:
         return ReadPlan(source=source, table=table), []
-    if not table.catalog.exists(table.within):
+    if not table.catalog.exists(table.name_in_catalog):
         if table in around.produced:
             return _produced(source, table, around.produced.columns(table))
-        raise missing_table(table.catalog, table.within, source.origin)
+        raise missing_table(table.catalog, table.name_in_catalog, source.origin)
     return _existing(source, table, resolves=resolves)
 
 
@@ -55,7 +55,7 @@ def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -
 
 def _existing(source: IcebergSource, table: TableName, *, resolves: bool) -> tuple[ReadPlan, list[HeliosError]]:
     """The plan of reading an existing table; with `resolves`, also the snapshots that the source names."""
-    loaded = table.catalog.load(table.within)
+    loaded = table.catalog.load(table.name_in_catalog)
     metadata = loaded.iceberg.metadata
     resolved = ResolvedSnapshots(head=metadata.current_snapshot_id)
     problems: list[HeliosError] = []
@@ -70,7 +70,7 @@ def _existing(source: IcebergSource, table: TableName, *, resolves: bool) -> tup
         loaded.iceberg.schema(),
         source.origin,
         fix="read a table of few rows through PyIceberg, without these columns: `Memory.source(catalog.load("
-        f'"{table.within}").iceberg.scan(selected_fields=(...)).to_arrow())`',
+        f'"{table.name_in_catalog}").iceberg.scan(selected_fields=(...)).to_arrow())`',
     )
     columns = from_pyiceberg(loaded.iceberg.schema())
     read = ReadPlan(

@@ -21,7 +21,7 @@ def _backlog(plan: Plan, index: int) -> ReadPlan | None:
     # Imported late, since a table that does not exist yet does not need the modules for snapshots and checkpoints.
     from helios.sources.iceberg.backlog import with_backlog
 
-    return with_backlog(plan, index, read.table.catalog.load(read.table.within))
+    return with_backlog(plan, index, read.table.catalog.load(read.table.name_in_catalog))
 
 
 ICEBERG = SourceKind(

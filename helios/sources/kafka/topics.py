@@ -154,13 +154,13 @@ def empty_ranges(position: TopicsPosition) -> list[Range]:
 
 
 def verify(
-    position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log], *, skips_deleted: bool = False
+    position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log], *, skips_expired: bool = False
 ) -> None:
     """Refuses topics that were deleted or recreated since a position, or that have lost records.
 
     Args:
         wanted: The records to read; they may be empty ranges, see `empty_ranges`.
-        skips_deleted: Whether deleted records may be skipped.
+        skips_expired: Whether to skip records that Kafka deleted before they were read.
 
     Raises:
         RecordsLost: A topic is gone or was recreated, its log was truncated, or records were deleted.
@@ -180,7 +180,7 @@ def verify(
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
             )
     to_read = list(wanted)
-    if not skips_deleted:
+    if not skips_expired:
         _refuse_deleted(to_read, logs)
     _refuse_truncated(to_read, logs)
 
@@ -221,7 +221,7 @@ def deleted_ranges(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
 
 
 def advance(
-    after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips_deleted: bool = False
+    after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips_expired: bool = False
 ) -> TopicsPosition:
     """The end of the batch after a position: the end of the topics, or with a limit an earlier position.
 
@@ -231,14 +231,14 @@ def advance(
     Args:
         after: The end of the last batch.
         max_rows: The limit of records in the batch.
-        skips_deleted: Whether records that were deleted before they were read are skipped.
+        skips_expired: Whether to skip records that Kafka deleted before they were read.
 
     Examples:
         >>> logs = {"t": Log("a", (0, 0), (90, 10))}
         >>> advance(TopicsPosition({"t": TopicOffsets("a", (0,))}), logs, max_rows=50).topics["t"].offsets
         (45, 5)
     """
-    starts = {name: _batch_start(after.topics.get(name), log, skips_deleted) for name, log in logs.items()}
+    starts = {name: _batch_start(after.topics.get(name), log, skips_expired) for name, log in logs.items()}
     waiting = {
         (name, partition): log.latest[partition] - starts[name].offsets[partition]
         for name, log in logs.items()
@@ -274,13 +274,13 @@ def sample_ranges(at: TopicsPosition, logs: Mapping[str, Log], count: int) -> li
     return [part for part in before if len(part) > 0]
 
 
-def _batch_start(topic: TopicOffsets | None, log: Log, skips_deleted: bool) -> TopicOffsets:
+def _batch_start(topic: TopicOffsets | None, log: Log, skips_expired: bool) -> TopicOffsets:
     """The start of the next batch in a topic; `topic` is None for a new topic."""
     if topic is None:
         return TopicOffsets(log.id, log.earliest, batch_start=log.earliest)
     new_partitions = len(log.latest) - len(topic.offsets)
     offsets = topic.offsets + (0,) * new_partitions
-    start = tuple(map(max, offsets, log.earliest)) if skips_deleted else offsets
+    start = tuple(map(max, offsets, log.earliest)) if skips_expired else offsets
     return TopicOffsets(log.id, start, batch_start=start if start != offsets else ())
 
 

@@ -1,4 +1,6 @@
-"""Checks the body of a delivery: JSON that fits the declared columns, and that Spark's reader reads unchanged."""
+"""Checks the body of a delivery: it must be JSON that fits the declared columns, and that Spark reads without changing
+values.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ from helios.sources.webhook.signatures import Refused
 from helios.sources.webhook.values import Real, by_column, cut_to_micros, fits, has_excess_digits, preview
 
 DEEPEST = 400
-"""How many levels of arrays and objects may be nested; Spark's JSON parser accepts a thousand."""
+"""The maximum depth of nested arrays and objects. Spark's JSON parser accepts a depth of 1000."""
 
 LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
-"""How many characters a number and a name may have: the limits of Spark's JSON parser."""
+"""The maximum number of characters of a number, and of a name: the limits of Spark's JSON parser."""
 
 RESERVED = ("_helios", "__helios")
-"""The prefixes of the reader's own columns, with which no other column may begin."""
+"""The prefixes of the reader's own columns. The name of another column must not begin with them."""
 
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
-"""An escape sequence in JSON. The group matches half of a surrogate pair, which UTF-8 cannot encode."""
+"""An escape sequence in JSON. The group matches half of a surrogate pair; UTF-8 cannot encode half of a pair."""
 
 WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder()
@@ -36,13 +38,14 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
 
     Args:
         schema: The declared columns; None to accept any JSON.
-        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose name a
-            new column can have, unless its value is a number that a double cannot hold; "ignore" accepts all fields
-            but those with the names of Helios's own columns.
-        fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
+        extra: The policy for fields that are not declared. "fail" refuses the body. "add" accepts a field if a column
+            can have the field's name, and if the value is not a number too large for a double. "ignore" accepts all
+            fields except fields with the names of Helios's own columns.
+        fraction: The policy for timestamps with more than six digits in the fraction of a second: "refuse" or
+            "truncate".
 
     Returns:
-        The body; with `fraction="truncate"`, its timestamps have at most six digits in their fractions.
+        The body. With `fraction="truncate"`, the fractions of declared timestamps are cut to six digits.
 
     Raises:
         Refused: The body is not JSON, or does not fit the columns. The status is 422.
@@ -64,8 +67,9 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         if field is None and not column.nullable:
             raise Refused(422, f"{column.name} is missing, or null")
         if field is not None and not fits(field, column.kind, extra == "ignore"):
-            detail = ": a fraction has more than six digits" if has_excess_digits(field, column.kind) else ""
-            raise Refused(422, f"{column.name} is not of type {column.type}{detail}: {preview(field)}")
+            has_more_digits = has_excess_digits(field, column.kind)
+            detail = " (the fraction of a second has more than six digits)" if has_more_digits else ""
+            raise Refused(422, f"{column.name} is not of type {column.type}: {preview(field)}{detail}")
     return body
 
 
@@ -92,7 +96,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """The values inside an object or an array; an empty sequence for any other value."""
+    """The values in an object or an array; empty for any other value."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
@@ -117,63 +121,69 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
-    """Cuts the fractions of all declared timestamps in a body to six digits. The body is valid JSON.
+    """Cuts the fractions of all declared timestamps in a body to six digits. `body` must be valid JSON.
 
     Examples:
         >>> from helios.plan.typing.schema import from_ddl
         >>> _truncated(b'{"at": "2026-01-01T10:00:00.123456789Z", "s":  1.10}', from_ddl("at timestamp, s string"))
         b'{"at": "2026-01-01T10:00:00.123456Z", "s":  1.10}'
     """
-    text, pieces, copied = body.decode("utf-8"), [], 0
+    text, pieces, copied_up_to = body.decode("utf-8"), [], 0
     row = struct((column.name, column.kind) for column in schema.columns)
-    for begin, end, value in _times(text, _after_space(text, 0), row):
+    for start, end, value in _timestamps(text, _after_space(text, 0), row):
         if cut_to_micros(value) != value:
-            pieces += [text[copied:begin], json.dumps(cut_to_micros(value))]
-            copied = end
-    return ("".join(pieces) + text[copied:]).encode() if pieces else body
+            pieces += [text[copied_up_to:start], json.dumps(cut_to_micros(value))]
+            copied_up_to = end
+    return ("".join(pieces) + text[copied_up_to:]).encode() if pieces else body
 
 
-def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
-    """The timestamps in the JSON value that starts at the offset `at`: the start, the end and the text of each."""
-    if text[at] == '"' and kind is not None and kind.name.startswith("timestamp"):
-        value, end = DECODER.raw_decode(text, at)
-        yield at, end, value
-    elif text[at] in "[{" and kind is not None and kind.name in ("array", "map", "struct"):
-        closing = "]" if text[at] == "[" else "}"
-        at = _after_space(text, at + 1)
-        while text[at] != closing:
-            part: SparkType | None = kind.parts[-1]
-            if closing == "}":
-                name, at = DECODER.raw_decode(text, at)
-                part = kind.field(name) if kind.name == "struct" else part
-                colon = _after_space(text, at)
-                at = _after_space(text, colon + 1)
-            yield from _times(text, at, part)
-            _, at = DECODER.raw_decode(text, at)
-            at = _after_space(text, at)
-            if text[at] == ",":
-                at = _after_space(text, at + 1)
-
-
-def _after_space(text: str, at: int) -> int:
-    """The offset of the first character from `at` on that is not white space."""
-    match = WHITE_SPACE.match(text, at)
-    return match.end() if match else at
-
-
-def line_of(delivery_id: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
-    """A delivery as a line of a segment. Apart from line breaks, the text of the body is not changed.
+def _timestamps(text: str, offset: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
+    """Finds the timestamps in a JSON value of a type, and yields the start, the end and the text of each timestamp.
 
     Args:
-        at: The time of receipt.
+        offset: The offset at which the JSON value starts.
+        kind: The declared type of the value; None if the value is not declared.
+    """
+    if text[offset] == '"' and kind is not None and kind.name.startswith("timestamp"):
+        value, end = DECODER.raw_decode(text, offset)
+        yield offset, end, value
+    elif text[offset] in "[{" and kind is not None and kind.name in ("array", "map", "struct"):
+        closing = "]" if text[offset] == "[" else "}"
+        offset = _after_space(text, offset + 1)
+        while text[offset] != closing:
+            part: SparkType | None = kind.parts[-1]
+            if closing == "}":
+                name, offset = DECODER.raw_decode(text, offset)
+                part = kind.field(name) if kind.name == "struct" else part
+                colon = _after_space(text, offset)
+                offset = _after_space(text, colon + 1)
+            yield from _timestamps(text, offset, part)
+            _, offset = DECODER.raw_decode(text, offset)
+            offset = _after_space(text, offset)
+            if text[offset] == ",":
+                offset = _after_space(text, offset + 1)
+
+
+def _after_space(text: str, offset: int) -> int:
+    """The offset of the first character that is not white space, at `offset` or after."""
+    match = WHITE_SPACE.match(text, offset)
+    return match.end() if match else offset
+
+
+def line_of(delivery_id: str, received_at: datetime, body: bytes, *, columns: bool) -> bytes:
+    """A delivery as a line of a segment: a file of stored deliveries, with a line of JSON for each delivery.
+
+    Line breaks in the body become spaces, and the rest of the text stays as it is.
+
+    Args:
         body: The verified body.
-        columns: Whether the fields of the body become columns; otherwise the body is one column, `body`.
+        columns: Whether each field of the body becomes a column; otherwise the whole body is the column `body`.
 
     Examples:
         >>> line_of("m1", datetime(2026, 1, 1, tzinfo=UTC), b'{"id": 1.10}', columns=True)
         b'{"_webhook_id": "m1", "_webhook_received_at": "2026-01-01T00:00:00.000000Z", "id": 1.10}'
     """
-    received = at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    received = received_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     head = json.dumps({ID: delivery_id, RECEIVED: received})[:-1].encode()
     if not columns:
         return head + b', "body": ' + one_line(body).strip() + b"}"
@@ -182,7 +192,7 @@ def line_of(delivery_id: str, at: datetime, body: bytes, *, columns: bool) -> by
 
 
 def one_line(body: bytes) -> bytes:
-    """Puts JSON on one line. In valid JSON, line breaks occur only between tokens, so spaces can replace them.
+    """Puts JSON on one line: replaces each line break by a space. Valid JSON has line breaks only between tokens.
 
     Examples:
         >>> one_line(b'{\\n  "id": 1.10\\n}')
@@ -206,7 +216,7 @@ def _real(text: str) -> Real:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")  # NaN and the infinities, which Python would accept
+    raise ValueError(f"{name} is not a JSON number")  # Python's parser would accept NaN and the infinities
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -345,7 +345,7 @@ class Backfill:
     def _requested_commits(self, names: frozenset[str], position: LivePosition) -> tuple[list[Commit], list[Commit]]:
         """The retained commits of the target, newest first, and those that `--commits` selects, oldest first."""
         write = self._plan.write
-        loaded = write.table.catalog.load(write.table.within)
+        loaded = write.table.catalog.load(write.table.name_in_catalog)
         retained = commits(loaded, branch=write.sink.branch_name or MAIN)
         requested = commits_in_range(retained, str(self._ask.commits), names, write.table.text)
         own = [commit for commit in retained if commit.pipeline in names]

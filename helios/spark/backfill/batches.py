@@ -68,7 +68,7 @@ def past_batches(
     Raises:
         InputError: A full refresh or a new checkpoint came after these commits, or it is unknown what a batch has read.
     """
-    table = plan.write.table.catalog.load(plan.write.table.within)
+    table = plan.write.table.catalog.load(plan.write.table.name_in_catalog)
     retained = commits(table, branch=plan.write.sink.branch_name or MAIN)
     own_commits = history_of(table.iceberg.metadata, retained, names).batches
     index_of = {snapshot: index for index, commit in enumerate(own_commits) for snapshot in commit.snapshots}

@@ -59,7 +59,7 @@ def verify(spark: SparkSession, table: TableName) -> None:
     Raises:
         InputError: The server of the catalog does not support them.
     """
-    if CATALOGS[table.catalog.type].transacts:
+    if CATALOGS[table.catalog.type].takes_multi_table_commits:
         try:
             # Iceberg's client first looks at the server's list of endpoints, and then refuses an empty request.
             _rest_catalog(spark, table).commitTransaction(classes().java.util.ArrayList())
@@ -199,7 +199,7 @@ def _failure_of(spark: SparkSession, commits: Sequence[TableCommit], exception_c
 def _rest_catalog(spark: SparkSession, table: TableName) -> JavaRestCatalog:
     """Iceberg's client of a REST catalog. Helios sets `cache-enabled=false`, so no caching catalog wraps the client."""
     catalog, _ = catalog_of(spark, table)
-    return cast("JavaRestCatalog", catalog)  # only REST catalogs have `transacts` in CATALOGS
+    return cast("JavaRestCatalog", catalog)  # only REST catalogs have `takes_multi_table_commits` in CATALOGS
 
 
 def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, str]:

@@ -87,7 +87,7 @@ class CatalogFreshness:
             StaleReplica: The metadata is older than the version that was last seen.
         """
         with self._lock:
-            seen = self.versions.get(table.within)
+            seen = self.versions.get(table.name_in_catalog)
             if seen is not None and (metadata is None or seen.newer_than(metadata)):
                 shows = f"does not show {table.text}"
                 if metadata is not None:
@@ -98,7 +98,7 @@ class CatalogFreshness:
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
-                self.versions[table.within] = MetadataVersion.of(metadata)
+                self.versions[table.name_in_catalog] = MetadataVersion.of(metadata)
 
     def restore(self, versions: Mapping[str, Mapping[str, str | int]]) -> None:
         """Adopts the versions that an earlier process has seen, if they are newer than those of this process.

@@ -99,7 +99,7 @@ def load_existing(spark: SparkSession, name: TableName) -> JavaTable:
     """
     table = load_table(spark, name)
     if table is None:
-        raise missing_table(name.catalog, name.within, caller())
+        raise missing_table(name.catalog, name.name_in_catalog, caller())
     return table
 
 

@@ -173,7 +173,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
     """Refuses a folder that also holds other tables, such as those of a namespace named like the table."""
     folder = _bucket_and_path(f"{location.rstrip('/')}/")
     other_locations = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
-    namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
+    namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.name_in_catalog}.")]
     tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
     other_locations += [str(name.catalog.load(table).iceberg.location()) for table in tables]
     shared = next((other for other in other_locations if _bucket_and_path(f"{other}/").startswith(folder)), None)

@@ -154,7 +154,7 @@ class Maintainer:
         return files - self._baseline["files"] >= enough or deletes - self._baseline["deletes"] >= enough
 
     def _expire(self) -> Expired | None:
-        loaded = self.table.catalog.load(self.table.within)
+        loaded = self.table.catalog.load(self.table.name_in_catalog)
         refresh(loaded)
         age = timedelta(seconds=self.settings.expire or 0.0)
         known_warehouses = warehouses(self._catalogs.values())

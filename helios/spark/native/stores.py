@@ -1,4 +1,4 @@
-"""Gives tasks access to object stores, with the settings of the catalog's storage. Tasks use PyIceberg's client."""
+"""Gives tasks access to object stores, with the settings of the catalog's storage. Tasks use PyIceberg's clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import string_map
 
 TASK_PROPERTIES = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""Prefixes of PyIceberg's properties for storage clients. Tasks get no others, such as tokens of the catalog."""
+"""The prefixes of PyIceberg's properties for storage clients. Tasks get only these properties: no catalog tokens."""
 WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
-"""Iceberg's storage clients that may also get credentials from the catalog's server."""
+"""Iceberg's storage clients that can also get credentials from the catalog's server."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Store:
 
     Attributes:
         kind: The kind of storage, as in `helios.catalog.storages.STORAGES`; "local" for the local disk.
-        properties: PyIceberg's properties, with secrets in clear text. Tasks get them; they are never shown.
+        properties: PyIceberg's properties, which tasks get. They have secrets in plain text, so they are never shown.
     """
 
     kind: str = "local"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, location: str) -> str:
-        """The path on the local disk, or the URI, by which tasks open a file; raises `NotNative` if they cannot."""
+        """The path or URI by which tasks open a file; raises `NotNative` if tasks cannot open the file."""
         if location.startswith(("/", "file:")):
             return "/" + location.removeprefix("file:").lstrip("/")
         kind = storage_type_of(location)
@@ -41,14 +41,18 @@ class Store:
             raise NotNative(f"files are on {scheme}, and the engine reads local disks, S3, ADLS and GCS")
         if kind != self.kind:
             raise NotNative(f"files are on {scheme}, and the table is not")
-        # PyIceberg parses locations as URLs.
+        # PyIceberg would parse the rest of the location as the query or the fragment of a URL.
         if "?" in location or "#" in location:
             raise NotNative("the path of a file has a ? or #")
         return location
 
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
-    """The store of a table's files; raises `NotNative` if tasks would not access the files as Spark does."""
+    """The store of a table's files.
+
+    Raises:
+        NotNative: PyIceberg's client in the tasks would access the files differently from Iceberg's client in the JVM.
+    """
     kind = storage_type_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()
@@ -63,7 +67,7 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
         if key.startswith(CLIENT_PROPERTIES) and in_use.get(key) != declared.get(key)
     )
     if server_settings:
-        # Credentials from a server expire, and only Iceberg's own client renews them.
+        # Credentials from a server expire, and only Iceberg's client in the JVM renews them.
         raise NotNative(f"the catalog's server sets how the table's files are accessed ({', '.join(server_settings)})")
     if in_use["io-impl"].endswith(WITH_CREDENTIALS) and int(io.credentials().size()):
         raise NotNative("the catalog's server hands out credentials for the table's files")

@@ -119,7 +119,7 @@ def _signed(
 
     Each row also has its `COMMIT`. Returns None if there are no changes.
     """
-    read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
+    read = ReadPlan(source=Iceberg.source(side.name.name_in_catalog, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
     # Without row lineage, `read_changes` needs keys for merge-on-read changes, to pair the old and the new image of a
     # row. Here each image counts alone, so any columns can be the keys.

@@ -290,7 +290,7 @@ class Replay:
             raise InputError(
                 f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
                 fix="repair them where they come from, so that they are read again; `helios quarantine clear "
-                f"{self.quarantine.within}` then deletes them here.",
+                f"{self.quarantine.name_in_catalog}` then deletes them here.",
             )
         if not chosen:
             by = f"by a step with {self.step!r} in it" if self.step else "for a null key or route"

@@ -68,7 +68,7 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
     table = load_table(spark, old)
     pipelines = _named_after(load_table(spark, new) if table is None else table, old.text)
     if table is None and not pipelines:
-        raise missing_table(old.catalog, old.within, caller())
+        raise missing_table(old.catalog, old.name_in_catalog, caller())
     if table is not None and load_table(spark, new) is not None:
         raise InputError(f"{new.text} exists already.", fix="choose another name, or drop that table first.")
     names = {name: f"{new.text}{name.removeprefix(old.text)}" for name in pipelines}
@@ -172,7 +172,8 @@ def _rename_table(spark: SparkSession, old: TableName, new: TableName) -> None:
     except (PySparkException, Py4JJavaError) as error:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(
-            f"the catalog {old.catalog.name} does not rename {old.text} to {new.within}: {why.splitlines()[0]}",
+            f"the catalog {old.catalog.name} does not rename {old.text} to {new.name_in_catalog}: "
+            f"{why.splitlines()[0]}",
             fix="check that the namespace exists and that the catalog renames tables.",
         ) from error
 

@@ -20,7 +20,8 @@ class Runner:
     when the writer runs; with `once`, when the writer has ended. A reader that reads once starts when the writer has
     ended. If the writer never ends, the reader waits for one batch, unless the table existed before.
 
-    If a pipeline fails, the others continue, unless `fail_fast`. `siblings` are the names of the script's pipelines.
+    If a pipeline fails, the others continue, unless `fail_fast`. `declared_names` has the names of all pipelines of the
+    script.
     """
 
     def __init__(
@@ -34,14 +35,14 @@ class Runner:
         again: bool = False,
         fail_fast: bool = False,
         beside: Collection[str] = (),
-        siblings: Collection[str] = (),
+        declared_names: Collection[str] = (),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-        declared = {**dict.fromkeys(siblings), **{plan.pipeline: plan for plan in plans}}
+        declared = {**dict.fromkeys(declared_names), **{plan.pipeline: plan for plan in plans}}
         self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, siblings=declared, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False

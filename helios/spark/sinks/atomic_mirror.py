@@ -40,7 +40,7 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def verify(self) -> None:
-        catalog_commit.verify(self.context.spark, self._name(CONTROL))
+        catalog_commit.verify(self.context.spark, self._table_name(CONTROL))
         super().verify()
         self._control = self._open_control()
 
@@ -56,7 +56,7 @@ class AtomicMirrorSink(MirrorSink):
         context, plan = self.context, self.context.plan
         has_default_name = plan.pipeline == plan.write.table.text
         suffix = re.sub(r"[^A-Za-z0-9_]", "_", plan.pipeline)
-        name = self._name(CONTROL if has_default_name else f"{CONTROL}_{suffix}")
+        name = self._table_name(CONTROL if has_default_name else f"{CONTROL}_{suffix}")
         known, table = context.checkpoint.tables(), tables.load_table(context.spark, name)
         if table is None:
             if name.text in known:
@@ -112,7 +112,7 @@ class AtomicMirrorSink(MirrorSink):
         # The catalog server died within a commit: all mirrored tables have the batch, but the control table does not.
         routes = self.context.checkpoint.routes(batch.number)
         values = routes["values"] if routes is not None else []
-        return Partial(tuple(self._name(value).text for value in values))
+        return Partial(tuple(self._table_name(value).text for value in values))
 
     # committing
 
@@ -158,7 +158,7 @@ class AtomicMirrorSink(MirrorSink):
     def _snapshots(self) -> dict[str, int]:
         """The current snapshots of the tables, by table name; empty tables have none."""
         heads: dict[str, int] = {}
-        for value, name in self._claimed().items():
+        for value, name in self._tables_in_checkpoint().items():
             sink = self._sinks.get(value) or self._claimed_sink(value)
             if sink is not None:
                 sink.table.refresh()

@@ -68,11 +68,11 @@ class ManyTables(Sink):
             if table is not None:
                 yield name, table
 
-    def _claimed(self) -> dict[str, TableName]:
-        """The tables that the checkpoint has claimed, by the value that names each."""
+    def _tables_in_checkpoint(self) -> dict[str, TableName]:
+        """The tables that the checkpoint lists, by the value that names each table."""
         raise NotImplementedError
 
-    def _name(self, value: str) -> TableName:
+    def _table_name(self, value: str) -> TableName:
         """The name of the table for a value."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class ManyTables(Sink):
             CheckpointError: A table is gone, was replaced, or was renamed.
             LedgerError: A table was rolled back.
         """
-        for name in self._claimed().values():
+        for name in self._tables_in_checkpoint().values():
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 raise gone_error(self.context, name)
@@ -131,7 +131,7 @@ class ManyTables(Sink):
     def _claimed_sink(self, value: str) -> TableSink | None:
         """The sink of a table that this checkpoint has claimed; None if there is none."""
         if value not in self._read_only_sinks:
-            name, branch = self._name(value), self.context.plan.write.sink.branch_name
+            name, branch = self._table_name(value), self.context.plan.write.sink.branch_name
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 return None

@@ -75,7 +75,7 @@ class RoutedSink(ManyTables):
                 self._validate(routed.where(F.col(ROUTE).isin(routable)))
             self._refuse_other_steps(routable, batch)
             if mode.traits.empties_routed_tables:  # the tables of values that no longer occur are cleared, too
-                routable = sorted({*routable, *self._claimed()})
+                routable = sorted({*routable, *self._tables_in_checkpoint()})
             parts = [self._table_part(*opened, batch) for opened in self._open(routed, routable)]
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
@@ -90,22 +90,22 @@ class RoutedSink(ManyTables):
     # the values
 
     @override
-    def _claimed(self) -> dict[str, TableName]:
+    def _tables_in_checkpoint(self) -> dict[str, TableName]:
         base = self.context.plan.write.table
         values = (text.removeprefix(base.prefix) for text in self.context.checkpoint.tables())
-        return {value: self._name(value) for value in values}
+        return {value: self._table_name(value) for value in values}
 
     @override
-    def _name(self, value: str) -> TableName:
+    def _table_name(self, value: str) -> TableName:
         base = self.context.plan.write.table
         return replace(base, table=f"{base.table}_{value}")
 
     def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
         """The values with which a table's name can end. Of values that differ only in case, only one is valid."""
         quarantine = self.context.plan.write.quarantine
-        value_by_lower_case = {value.lower(): value for value in self._claimed()}
+        value_by_lower_case = {value.lower(): value for value in self._tables_in_checkpoint()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
-            is_quarantine = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
+            is_quarantine = quarantine is not None and self._table_name(value).text.lower() == quarantine.text.lower()
             if not is_quarantine and value_by_lower_case.setdefault(value.lower(), value) == value:
                 yield value
 
@@ -153,7 +153,7 @@ class RoutedSink(ManyTables):
     def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
         """Opens all tables, existing ones first, as they may reject their rows; then returns each with its rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
-        new = {value: self._name(value) for value in values if value not in self._sinks}
+        new = {value: self._table_name(value) for value in values if value not in self._sinks}
         loaded = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
         for value in sorted(new, key=lambda value: loaded[value] is None):
             self._sinks[value] = self._table(new[value], loaded[value], rows[value])
@@ -177,11 +177,13 @@ class RoutedSink(ManyTables):
         if not batch.maybe_written or self._reruns():
             return
         if not plan.streaming:  # the look-up compares the inputs in each claimed table, also in those without new rows
-            for sink in filter(None, map(self._claimed_sink, self._claimed())):
+            for sink in filter(None, map(self._claimed_sink, self._tables_in_checkpoint())):
                 self._commit_in(sink, batch)
             return
         branch = plan.write.sink.branch_name
-        known = {value: tables.load_table(self.context.spark, name) for value, name in self._claimed().items()}
+        known = {
+            value: tables.load_table(self.context.spark, name) for value, name in self._tables_in_checkpoint().items()
+        }
         records = {
             value: self.context.ledger(table, branch).load() for value, table in known.items() if table is not None
         }
@@ -194,8 +196,8 @@ class RoutedSink(ManyTables):
         missing = [value for value in values if numbers.get(value, -1) < batch.number]
         if outdated and missing:
             raise InputError(
-                f"{self._name(outdated[0]).text} holds rows that {plan.pipeline} made from these inputs with other "
-                "steps: the remaining rows would be lost or duplicated; nothing was written.",
+                f"{self._table_name(outdated[0]).text} holds rows that {plan.pipeline} made from these inputs with "
+                "other steps: the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
                 fix="put the steps back and run, then change them.",
             )

@@ -32,7 +32,7 @@ from helios.model import flow
 from helios.model.mirror import MirrorSink
 from helios.model.output import Output
 from helios.model.values import show_seconds
-from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_ahead, infer_schema
+from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_before_compiling, infer_schema
 from helios.sources.kinds import KINDS
 
 pytestmark = pytest.mark.promise("commands")
@@ -337,11 +337,15 @@ def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_jars_are_known_ahead_of_every_problem(context: Context) -> None:
     rows = Memory.source([{"id": 1}])
-    assert components_ahead([rows >> SINK.quarantine("a.q")], context) == ("iceberg", "sqlite")
-    assert components_ahead([rows >> SINK.quarantine("nope.a.q")], context) == ()
+    assert components_before_compiling([rows >> SINK.quarantine("a.q")], context) == ("iceberg", "sqlite")
+    assert components_before_compiling([rows >> SINK.quarantine("nope.a.q")], context) == ()
     lake = Catalog.rest("lake", uri="http://localhost:1", warehouse="s3://lake/w")
-    assert components_ahead([rows >> Iceberg.sink("a.t", catalog=lake)], context) == ("iceberg", "aws", "s3a")
-    assert "s3a" in components_ahead([rows >> SINK.checkpoint("s3://lake/progress")], context)
+    assert components_before_compiling([rows >> Iceberg.sink("a.t", catalog=lake)], context) == (
+        "iceberg",
+        "aws",
+        "s3a",
+    )
+    assert "s3a" in components_before_compiling([rows >> SINK.checkpoint("s3://lake/progress")], context)
 
 
 def test_columns_go_through_the_tables_that_the_same_script_makes(context: Context) -> None:

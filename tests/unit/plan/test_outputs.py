@@ -6,7 +6,7 @@ import pytest
 
 from helios import Console, Iceberg, Kafka, Memory
 from helios.errors import CheckFailed, DeclarationError
-from helios.plan import Context, compile_pipelines, components_ahead
+from helios.plan import Context, compile_pipelines, components_before_compiling
 
 pytestmark = pytest.mark.promise("outputs")
 
@@ -46,7 +46,7 @@ def test_a_topic_as_a_sink(context: Context) -> None:
     assert (plan.pipeline, plan.write.table.text) == ("kafka:big", "kafka:big")
     assert plan.checkpoint.endswith("/_helios/checkpoints/kafka_big")
     assert "kafka" in plan.components
-    assert "kafka" in components_ahead([plan.declared], context)
+    assert "kafka" in components_before_compiling([plan.declared], context)
     assert "secret" not in f"{plan} {plan.to_json()} {sink!r}"
     given = sink.checkpoint("/shared/progress")
     [plan], _ = compile_pipelines([Memory.source(ROWS) >> given], context)

@@ -16,7 +16,7 @@ from helios.config import load
 from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
-from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
+from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_before_compiling
 from helios.sources import kinds
 from helios.sources.common.kind import SourceKind
 from helios.sources.kinds import source_kind
@@ -62,7 +62,7 @@ def test_files_of_an_object_store_have_a_place_and_its_jars(planned: Any) -> Non
         plan = planned(pipeline)
         assert plan.reads[0].store_folder == ("s3a://in/orders", given)
         assert {"aws", "s3a"} <= set(plan.components)
-        assert {"aws", "s3a"} <= set(components_ahead([pipeline], context))
+        assert {"aws", "s3a"} <= set(components_before_compiling([pipeline], context))
     assert planned(Files.source("/in", "csv", schema="id bigint") >> SINK).reads[0].store_folder is None
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_kind_is_an_error(context: Context) -> None:
     assert "catalog 'nope' is not declared" in told
     with pytest.raises(DeclarationError, match="Counter is not a kind of source"):
         source_kind(COUNTER)
-    assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
+    assert components_before_compiling([COUNTER >> SINK], context) == ("iceberg", "sqlite")
 
 
 def test_a_description_makes_a_kind_of_source(kind: Callable[..., None], planned: Callable[[Any], Plan]) -> None:
@@ -131,7 +131,7 @@ def test_a_description_makes_a_kind_of_source(kind: Callable[..., None], planned
 
 def test_the_jars_of_a_kind_are_known_ahead(kind: Callable[..., None], context: Context) -> None:
     kind(jars=("kafka",))
-    assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
+    assert components_before_compiling([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
 
 
 @pytest.mark.parametrize("other", [ORDERS, Files.source("x", "csv", schema="n bigint").incremental()])

@@ -44,12 +44,12 @@ def test_a_new_partition_begins_at_0_and_a_new_topic_at_its_oldest_record() -> N
 
 def test_records_that_are_gone_are_passed_over_and_the_position_says_so() -> None:
     logs = {"t": Log("a", (8, 0, 2), (9, 9, 3))}
-    end = advance(AT, logs, skips_deleted=True)
+    end = advance(AT, logs, skips_expired=True)
     assert end.topics["t"] == TopicOffsets("a", (9, 9, 3), batch_start=(8, 7, 2))
     assert ranges(AT, end) == [Range("t", 0, 8, 9), Range("t", 1, 7, 9), Range("t", 2, 2, 3)]
     assert ranges(AT, TopicsPosition.parse(end.as_json())) == ranges(AT, end)
     assert deleted_ranges(AT, logs) == [Range("t", 0, 5, 8)]
-    assert advance(end, logs, skips_deleted=True).topics["t"] == TopicOffsets("a", (9, 9, 3))
+    assert advance(end, logs, skips_expired=True).topics["t"] == TopicOffsets("a", (9, 9, 3))
 
 
 @given(
@@ -98,7 +98,7 @@ def test_what_was_read_may_be_deleted() -> None:
 
 
 def test_deleted_records_may_be_skipped_and_a_truncated_log_may_not() -> None:
-    verify(AT, empty_ranges(AT), {"t": Log("a", (8, 0), (9, 9))}, skips_deleted=True)
+    verify(AT, empty_ranges(AT), {"t": Log("a", (8, 0), (9, 9))}, skips_expired=True)
     with pytest.raises(RecordsLost, match="its log was truncated"):
-        verify(AT, empty_ranges(AT), {"t": Log("a", (0, 0), (9, 6))}, skips_deleted=True)
-    assert ranges(AT, advance(AT, {"t": Log("a", (0, 0), (3, 9))}, skips_deleted=True)) == [Range("t", 1, 7, 9)]
+        verify(AT, empty_ranges(AT), {"t": Log("a", (0, 0), (9, 6))}, skips_expired=True)
+    assert ranges(AT, advance(AT, {"t": Log("a", (0, 0), (3, 9))}, skips_expired=True)) == [Range("t", 1, 7, 9)]

@@ -88,7 +88,7 @@ class DebeziumReader(TopicChangesReader):
         def read(end: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
             return self._records_of(self.context.spark, self.span(at.as_json(), end.as_json()), wanted)
 
-        return end_of_transactions(at, earlier_logs, logs, read, max_rows=max_rows, skips_deleted=self._skips_deleted)
+        return end_of_transactions(at, earlier_logs, logs, read, max_rows=max_rows, skips_expired=self._skips_expired)
 
     # columns and keys
 
@@ -147,9 +147,9 @@ class DebeziumReader(TopicChangesReader):
                 return None
             versions = debezium_rows.table_versions(debezium_rows.events(records))
             columns = declared or debezium_rows.columns(versions.versions, self._changes_source)
-            if versions.keys and columns.fields:
-                self._store(columns, versions.keys)
-                return columns, versions.keys
+            if versions.key_columns and columns.fields:
+                self._store(columns, versions.key_columns)
+                return columns, versions.key_columns
         return None
 
     @property

@@ -1,10 +1,12 @@
-"""The end of a batch of changes, if all tables of a database must be at one position of the database's log.
+"""Chooses where a batch of changes ends, if a mirror keeps all tables at one position of the database's log.
 
-Each record from PostgreSQL has the position of the last commit before its own transaction. A batch ends before the
-first transaction that may be incomplete:
-- If a partition is not read to its end, the newest transaction in the records that are read may continue after them.
-- If records still arrive, the newest transaction of a moment ago may continue, and later records may have overtaken
-  records of other partitions.
+Each record from PostgreSQL has the position of the previous commit: the last commit before the record's transaction.
+Records with the same position belong to the same transaction. A batch ends before the first transaction that may be
+incomplete:
+- If a partition has records after the batch, the newest transaction of the batch's records in the partition may
+  continue in the records after the batch.
+- If records still arrive, the transaction that was the newest `QUIET_SECONDS` ago may be incomplete, and so may every
+  later transaction: records of one partition may arrive before older records of another partition.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from pyspark.sql import functions as F
 from helios.sources.kafka.topics import Log, Range, TopicsPosition, advance, ranges
 
 QUIET_SECONDS = 1.0
-"""The seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
-transaction for its `poll.interval.ms`, half a second by default. Records of other partitions may overtake that
-end."""
+"""If no record has arrived for this number of seconds, all transactions are complete.
+
+Debezium may hold back the last records of a transaction for its `poll.interval.ms`, by default half a second.
+Meanwhile, later records may arrive in other partitions.
+"""
 
 Partition = tuple[str, int]
 
@@ -32,20 +36,22 @@ def end_of_transactions(
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     *,
     max_rows: int | None,
-    skips_deleted: bool,
+    skips_expired: bool,
 ) -> TopicsPosition:
-    """The end of the batch after a position, before a transaction that may be incomplete.
+    """Where the batch that begins at `at` ends: before the first transaction that may be incomplete.
 
     Args:
-        earlier_logs: The logs of the topics `QUIET_SECONDS` ago.
-        max_rows: The limit of records in the batch; a single large transaction may exceed it.
-        skips_deleted: Whether records that were deleted before they were read are skipped.
+        earlier_logs: The logs of the topics, `QUIET_SECONDS` before `logs`.
+        logs: The logs of the topics. The batch ends at their ends, or before.
+        read: Takes a position and the ranges up to the position, and returns the records of the ranges.
+        max_rows: The limit of records in the batch. If a single transaction exceeds the limit, the batch does too.
+        skips_expired: Whether to skip records that Kafka deleted before they were read.
     """
-    topics_end = advance(at, logs, skips_deleted=skips_deleted)
+    topics_end = advance(at, logs, skips_expired=skips_expired)
     earlier_ends = {name: log.latest for name, log in earlier_logs.items()}
     has_new_records = earlier_ends != {name: log.latest for name, log in logs.items()}
     while True:
-        bound = advance(at, logs, max_rows, skips_deleted=skips_deleted)
+        bound = advance(at, logs, max_rows, skips_expired=skips_expired)
         wanted = ranges(at, bound)
         earlier = earlier_logs if has_new_records else None
         end = _end(bound, topics_end, wanted, read, earlier) if wanted else bound
@@ -61,31 +67,36 @@ def _end(
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     earlier_logs: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch, at `bound` or before it.
+    """The end of the batch, at `bound` or before `bound`.
 
-    Without `earlier_logs`, no record has arrived for `QUIET_SECONDS`: only partitions that are not read to their end
-    have transactions that may be incomplete.
+    Args:
+        bound: The position up to which records are read.
+        topics_end: The end of the topics.
+        wanted: The ranges from the start of the batch to `bound`.
+        earlier_logs: The logs of the topics `QUIET_SECONDS` ago. None if no record has arrived since then: only
+            partitions with records after `bound` can then have incomplete transactions.
     """
     unfinished = {(part.topic, part.partition) for part in ranges(bound, topics_end)}
     if earlier_logs is None and not unfinished:
         return bound
-    is_seen = _is_seen(earlier_logs) if earlier_logs is not None else F.lit(True)
-    before = commit_before().alias("before")
-    records = read(bound, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
-    records = records.persist()
+    in_earlier_log = _in_earlier_log(earlier_logs) if earlier_logs is not None else F.lit(True)
+    columns = previous_commit().alias("previous_commit"), in_earlier_log.alias("in_earlier_log")
+    records = read(bound, wanted).select("topic", "partition", "offset", *columns).persist()
     try:
-        # Rows of a snapshot have no commit before them: they come before all transactions.
-        commit = F.coalesce("before", F.lit(-1))
-        newest, newest_seen = F.max(commit).alias("newest"), F.max(F.when(F.col("seen"), commit)).alias("newest_seen")
-        aggregated = _by_partition(records, newest, newest_seen)
+        # Rows of a snapshot have no previous commit. They come before all transactions.
+        commit = F.coalesce("previous_commit", F.lit(-1))
+        newest = F.max(commit).alias("newest")
+        newest_earlier = F.max(F.when(F.col("in_earlier_log"), commit)).alias("newest_earlier")
+        aggregated = _by_partition(records, newest, newest_earlier)
         rows = {(str(row["topic"]), int(row["partition"])): row for row in aggregated}
-        seen_commits = [row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None]
-        if unfinished - rows.keys() or not seen_commits:
+        earlier_commits = [row["newest_earlier"] for row in rows.values() if row["newest_earlier"] is not None]
+        if unfinished - rows.keys() or not earlier_commits:
             return _moved_back(bound, {(part.topic, part.partition): part.start for part in wanted})
         incomplete = [row["newest"] for part, row in rows.items() if part in unfinished]
         if earlier_logs is not None:
-            incomplete.append(max(seen_commits))
-        firsts = _by_partition(records.where(F.col("before") >= min(incomplete)), F.min("offset").alias("first"))
+            incomplete.append(max(earlier_commits))
+        later = records.where(F.col("previous_commit") >= min(incomplete))
+        firsts = _by_partition(later, F.min("offset").alias("first"))
         return _moved_back(bound, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
     finally:
         records.unpersist()
@@ -95,19 +106,19 @@ def _by_partition(records: DataFrame, *aggregates: Column) -> list[Row]:
     return records.groupBy("topic", "partition").agg(*aggregates).collect()
 
 
-def _is_seen(earlier_logs: Mapping[str, Log]) -> Column:
-    """The condition that a record was already in the earlier log of its topic."""
+def _in_earlier_log(earlier_logs: Mapping[str, Log]) -> Column:
+    """The condition that the earlier log of a record's topic already had the record."""
     logs = earlier_logs.items()
     ends = {f"{name}/{partition}": end for name, log in logs for partition, end in enumerate(log.latest)}
     if not ends:
         return F.lit(False)
-    of_partition = F.map_from_arrays(F.lit(list(ends)), F.lit(list(ends.values())))
-    end = F.try_element_at(of_partition, F.concat_ws("/", "topic", F.col("partition").cast("string")))
+    end_by_partition = F.map_from_arrays(F.lit(list(ends)), F.lit(list(ends.values())))
+    end = F.try_element_at(end_by_partition, F.concat_ws("/", "topic", F.col("partition").cast("string")))
     return F.coalesce(F.col("offset") < end, F.lit(False))
 
 
 def _moved_back(position: TopicsPosition, firsts: Mapping[Partition, int]) -> TopicsPosition:
-    """A position with the offsets of some partitions moved back to `firsts`."""
+    """The position, with the offsets of some partitions moved back to the offsets that `firsts` has for them."""
     topics = {}
     for name, topic in position.topics.items():
         offsets = (firsts.get((name, partition), end) for partition, end in enumerate(topic.offsets))
@@ -115,7 +126,7 @@ def _moved_back(position: TopicsPosition, firsts: Mapping[Partition, int]) -> To
     return TopicsPosition(topics)
 
 
-def commit_before() -> Column:
+def previous_commit() -> Column:
     """The position in PostgreSQL's log of the last commit before a record's transaction; null if it is unknown."""
     value = F.col("value").cast("string")
 
@@ -124,8 +135,9 @@ def commit_before() -> Column:
         return F.coalesce(in_payload, F.get_json_object(value, f"$.source.{name}"))
 
     sequence = field("sequence")
-    commit = F.get_json_object(sequence, "$[0]").try_cast("bigint")  # a JSON null is the text "null", and no number
-    # Neither a snapshot's rows nor the first transaction that Debezium streams have a commit before them. The rows get
-    # null. The transaction gets 0, since it comes after them.
-    first = F.when(sequence.isNotNull() & (field("snapshot") == "false"), F.lit(0))
-    return F.coalesce(commit, first)
+    # `get_json_object` returns a JSON null as the text "null", which `try_cast` turns into null.
+    commit = F.get_json_object(sequence, "$[0]").try_cast("bigint")
+    # The rows of a snapshot have no previous commit, and get null. The first transaction that Debezium streams has none
+    # either, but gets 0, since this transaction comes after the snapshot.
+    first_transaction = F.when(sequence.isNotNull() & (field("snapshot") == "false"), F.lit(0))
+    return F.coalesce(commit, first_transaction)

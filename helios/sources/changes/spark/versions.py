@@ -41,7 +41,7 @@ class TableVersions:
 
     Attributes:
         versions: The versions, the oldest first.
-        keys: The key columns; empty if no record has a key.
+        key_columns: The key columns; empty if no record has a key.
         has_other_records: Whether some records have none of the versions.
         has_snapshot_rows: Whether some records are rows of a snapshot.
         first_operation: The operation of the first record of the topic; None if that record is not in the batch.
@@ -49,7 +49,7 @@ class TableVersions:
     """
 
     versions: tuple[Version, ...] = ()
-    keys: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
     has_other_records: bool = True
     has_snapshot_rows: bool = False
     first_operation: str | None = None

@@ -1,9 +1,10 @@
 """Reads row-level changes: the rows that each commit of a snapshot range inserted, deleted or updated.
 
-The changes of a commit are computed from the data files that it touched, in their states before and after the commit.
-The rows before and after are compared as multisets: rows on both sides were carried over, and are no changes. One pass
-covers all commits of a range: a file is read once for each set of deletes that applied to it, and its rows are labelled
-with the commits in whose comparison they take part.
+The changes of a commit are computed from the data files that the commit touched. The rows of these files before and
+after the commit are compared as multisets. A row on both sides was carried over, and is no change.
+
+One pass covers all commits of a range. A file is read once for each set of deletes that applied to the file. Each row
+of the file gets a label for every commit whose comparison needs the row.
 """
 
 from __future__ import annotations
@@ -47,15 +48,16 @@ def read_changes(
     """The row-level changes of the commits in `(after, to]`, one change set per commit.
 
     Args:
-        after: An ancestor of `to`; None reads all commits from the first one on.
-        keys: The columns that pair the two images of an update. Without keys, row lineage pairs the images, if the
-            table has row lineage.
+        after: An ancestor of `to`; None to begin with the first commit of the table.
+        keys: The columns by which the old and the new row of an update are paired. Without keys, the rows are paired by
+            row lineage, if the table has it.
 
     Returns:
         The table's current columns, followed by `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
 
     Raises:
-        InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
+        InputError: The table has equality deletes; or `keys` is empty, and a commit of the range deleted rows by
+            position in format v2.
         LedgerError: A snapshot of the range has expired, or `after` is not an ancestor of `to`.
     """
     table = source_table(spark, read)
@@ -73,15 +75,21 @@ def read_changes(
         rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *row_id])
         parts.append(_change_rows(rows, fields, keys, lineage=lineage))
     if not parts:
-        return _inserted(read_state(spark, read, None), 0, to)  # no rows
+        # No data has changed. The state before any snapshot has the columns of the table, and no rows.
+        return _inserted(read_state(spark, read, None), 0, to)
     columns = [*(quoted(f.name) for f in fields), TYPE, ORDINAL, COMMIT]
     return reduce(DataFrame.unionAll, (part.select(*columns) for part in parts))
 
 
 def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
-    """The rows of a state of the table, as inserts of the state's commit."""
+    """The rows of the table at a snapshot, as inserts by the snapshot's commit.
+
+    Args:
+        rows: The rows, as `read_state` has read them.
+        snapshot: The id of the snapshot.
+    """
     commit = source_table(spark, read).snapshot(snapshot)
-    assert commit is not None  # its rows were just read
+    assert commit is not None  # the rows of the snapshot were just read
     return _inserted(rows, ordinal_of(commit), snapshot)
 
 
@@ -100,12 +108,12 @@ def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
 def _labelled(
     spark: SparkSession, read: ReadPlan, table: JavaTable, states: Iterable[FileState], columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of data files, each with the columns of a label; a row is repeated for each label of its file."""
+    """The rows of data files, with the columns of a label. If a file has several labels, its rows are repeated."""
     by_file: dict[tuple[bool, str], list[FileState]] = {}
     for state in states:
         by_file.setdefault((state.deleted, state.path), []).append(state)
-    # A scanned row has the path of its file, but does not show which deletes were applied to the file. So each scan
-    # reads a file with only one set of deletes.
+    # A scanned row has the path of its file, but does not show which deletes were applied to the file. So a scan reads
+    # each file with only one set of deletes.
     layers = [
         [state for state in layer if state is not None]
         for deleted in (False, True)
@@ -117,7 +125,7 @@ def _labelled(
 def _layer(
     spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
-    """The labelled rows of some file states, with at most one state of each file."""
+    """The labelled rows of file states. Each state is of another file."""
     files = tasks(spark, table, states)
     verify(spark, table, files, read)
     scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
@@ -146,22 +154,23 @@ def _label_array(labels: Iterable[Label]) -> Column:
 
 
 def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *, lineage: bool) -> DataFrame:
-    """Turns the rows before and after each commit into change rows."""
-    paired = F.lit(False)
+    """Compares the rows before and after each commit, and returns the changes with their types."""
+    is_update = F.lit(False)
     if lineage:
         changed = net(rows, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         changed = changed.withColumn(
             ROW_ID, F.when(is_one_pair([COMMIT, ROW_ID], SIGN) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID))
         )
-        # Writers without support for lineage give new ids to carried-over rows, so unpaired rows are compared by value.
+        # Writers without support for lineage give new ids to carried-over rows. So rows without a pair lose their ids,
+        # and are compared by value.
         changed = net(changed, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
-        paired = F.col(ROW_ID).isNotNull()
+        is_update = F.col(ROW_ID).isNotNull()
     else:
         changed = net(rows, fields, (ORDINAL, COMMIT), SIGN)
         if keys:
             changed = changed.withColumn(PAIRED, is_one_pair([COMMIT, *keys], SIGN))
-            paired = F.col(PAIRED)
+            is_update = F.col(PAIRED)
     removed = F.col(SIGN) < 0
-    change_type = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
+    change_type = F.when(is_update, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
     change_type = change_type.otherwise(F.when(removed, DELETE).otherwise(INSERT))
     return changed.withColumn(TYPE, F.explode(F.array_repeat(change_type, F.abs(SIGN).cast("int"))))

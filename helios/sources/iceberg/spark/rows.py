@@ -70,7 +70,7 @@ def with_resolved_snapshots(read: ReadPlan) -> ReadPlan:
     assert read.table is not None
     if (source.at is None and source.between_points is None) or read.state is not None or read.span is not None:
         return read
-    resolved = resolve_snapshots(source, read.table.catalog.load(read.table.within))
+    resolved = resolve_snapshots(source, read.table.catalog.load(read.table.name_in_catalog))
     return replace(read, branch=resolved.branch, state=resolved.state, span=resolved.span)
 
 

@@ -44,7 +44,7 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
     assert isinstance(source, IcebergSource)
     assert read.table is not None
     if source.at is not None or isinstance(source.start, int):
-        resolved = resolve_snapshots(source, read.table.catalog.load(read.table.within))
+        resolved = resolve_snapshots(source, read.table.catalog.load(read.table.name_in_catalog))
         read = replace(read, branch=resolved.branch)
         if source.at is not None:
             return read, IcebergOffset(snapshot=resolved.state, files=0, state=True)

@@ -1,4 +1,4 @@
-"""Queries a Kafka cluster through Kafka's Java clients: its topics, their offsets, and the age of records."""
+"""Queries a Kafka cluster through Kafka's Java clients: for topics, offsets, and the timestamps of records."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ from helios.spark.jvm.types.kafka import JavaAdmin, JavaConsumer, JavaListOffset
 T = TypeVar("T")
 
 REQUEST_TIMEOUTS = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
-"""The timeouts of one request. A run repeats requests, and so waits longer for an unreachable cluster."""
+"""The timeouts of one request. A run repeats failed requests, so it waits longer for an unreachable cluster."""
 
-OLDEST_TIMEOUT = 2.0
-"""The seconds to wait for the oldest unread records, whose timestamps determine the lag."""
+OLDEST_RECORD_TIMEOUT = 2.0
+"""The seconds to wait for the oldest unread records. The smallest of their timestamps determines the lag in seconds."""
 
-UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
+UNKNOWN_TOPIC_ERROR = "UnknownTopicOrPartitionException"
 LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 PERMISSION_ERRORS = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
 """The Java exceptions for an unknown topic, for a failed login, and for a missing permission."""
 
 _ADMINS: dict[tuple[object, ...], JavaAdmin] = {}
-"""One admin client for each cluster and JVM, since each client has its own thread and connections."""
+"""One shared admin client for each cluster and JVM, since each client has its own thread and connections.
+
+The key has the id of the JVM's gateway, and the properties of the client.
+"""
 
 
 def revealed_properties(source: KafkaConnection) -> dict[str, str]:
@@ -61,7 +64,7 @@ def revealed_properties(source: KafkaConnection) -> dict[str, str]:
 
 
 def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
-    """The properties with the certificates themselves, since executors may not have the files."""
+    """The properties for TLS, with the text of the certificates, since executors may not have the files."""
 
     def content(path: str) -> str:
         try:
@@ -97,7 +100,7 @@ class Cluster:
     """The Kafka cluster of a source. The methods raise RunError if the cluster does not answer, or refuses a request.
 
     Args:
-        label: The name of the source in errors; by default its label.
+        label: The name of the source in errors; by default `source.label()`.
     """
 
     def __init__(self, source: KafkaSource, label: str | None = None) -> None:
@@ -108,18 +111,19 @@ class Cluster:
     # topics
 
     def topics(self) -> list[str]:
-        """The topics that the source names, or that its pattern matches now."""
+        """The topics that the source names; or the existing topics that the source's pattern matches."""
         if self._source.pattern is None:
             return list(self._source.topics)
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """The current logs of the topics that exist."""
+        """The current logs of topics, by name. Topics that do not exist are left out."""
         described = {name: description for name in names if (description := self._described(name)) is not None}
         partitions = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        # The latest offsets come first: `earliest` then shows records that are deleted between the two requests.
+        # The latest offsets are requested first. If Kafka deletes records before the second request, `earliest` is
+        # after the deleted records, and may be greater than `latest`.
         latest = self.offsets(dict.fromkeys(partitions, spec.latest()))
         earliest = self.offsets(dict.fromkeys(partitions, spec.earliest()))
         return {
@@ -140,7 +144,7 @@ class Cluster:
             try:
                 answer = future.get()
             except Py4JJavaError as error:
-                if any(cause.getClass().getSimpleName() == UNKNOWN_TOPIC for cause in java_causes(error)):
+                if any(cause.getClass().getSimpleName() == UNKNOWN_TOPIC_ERROR for cause in java_causes(error)):
                     return None
                 raise
             return str(answer.topicId().toString()), answer.partitions().size()
@@ -148,7 +152,7 @@ class Cluster:
         return self._request(ask)
 
     def missing_topics_error(self, names: Iterable[str]) -> NotFound:
-        """The error for topics that do not exist. The error suggests a name similar to the first name."""
+        """The error for topics that do not exist. The error suggests an existing topic with a similar name."""
         known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
         others = f" (nor do {', '.join(more)})" if more else ""
@@ -161,7 +165,7 @@ class Cluster:
     # offsets
 
     def offsets(self, wanted: Mapping[tuple[str, int], JavaObject]) -> dict[tuple[str, int], int]:
-        """The offset that matches each specification, by topic and partition; -1 if no record matches.
+        """The offset that fits each specification, by topic and partition; -1 if no record fits.
 
         Args:
             wanted: An `org.apache.kafka.clients.admin.OffsetSpec` for each topic and partition.
@@ -183,9 +187,13 @@ class Cluster:
     def offsets_at(
         self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int
     ) -> dict[str, tuple[int, ...]]:
-        """For each topic, the offset in each partition of the first record at a time or later.
+        """For each partition of each topic, the offset of the first record with this timestamp or a later one.
 
-        A partition without such a record has the offset of its end.
+        For a partition without such a record, this is the offset of the partition's end.
+
+        Args:
+            logs: The logs of the topics.
+            milliseconds: The timestamp, in milliseconds since 1970.
         """
         partitions = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
@@ -201,7 +209,7 @@ class Cluster:
     # ages
 
     def oldest_timestamp(self, ranges: Sequence[Range]) -> int | None:
-        """The smallest timestamp of the first records of ranges, in milliseconds; None if no record could be read."""
+        """The smallest timestamp of the ranges' first records, in milliseconds; None if no record was read in time."""
         jvm = classes()
         pending = {(part.topic, part.partition): _partition(part.topic, part.partition) for part in ranges}
         if not pending:
@@ -216,12 +224,12 @@ class Cluster:
             "max.poll.records": "1",
         }
 
-        def oldest_of(consumer: JavaConsumer) -> int | None:
+        def smallest_timestamp(consumer: JavaConsumer) -> int | None:
             consumer.assign(_list(pending.values()))
             for part in ranges:
                 consumer.seek(pending[part.topic, part.partition], part.start)
             timestamps: list[int] = []
-            end = time.monotonic() + OLDEST_TIMEOUT
+            end = time.monotonic() + OLDEST_RECORD_TIMEOUT
             while pending and time.monotonic() < end:
                 records = consumer.poll(jvm.java.time.Duration.ofMillis(200)).iterator()
                 while records.hasNext():
@@ -232,15 +240,15 @@ class Cluster:
                         consumer.pause(_list([partition]))
             return min(timestamps, default=None)
 
-        def consumed() -> int | None:
+        def with_consumer() -> int | None:
             properties = _map(self._properties | settings)
             consumer: JavaConsumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties)
             try:
-                return oldest_of(consumer)
+                return smallest_timestamp(consumer)
             finally:
                 consumer.close()
 
-        return self._guarded(consumed)
+        return self._guarded(with_consumer)
 
     # the client
 
@@ -271,13 +279,13 @@ class Cluster:
         refusal, reason = next(((name, text) for name, text in causes if name in refusals), (None, ""))
         what, fix = f"{innermost}: {message}.", None
         if refusal in LOGIN_ERRORS:
-            what = f"{self._brokers} refuse the connection: {reason}."
+            what = f"{self._brokers} refuse the login: {reason}."
             fix = "check .sasl(...) and .tls(...) against the listener of that port."
         elif refusal is not None:
             what = f"{self._brokers} do not permit the request: {reason}."
             fix = "grant the user DESCRIBE and READ on the topics."
         elif innermost == "ConfigException" and "bootstrap urls" in message:
-            what = f"no host of {self._brokers} is known ({message})."
+            what = f"none of the hosts in {self._brokers} can be resolved ({message})."
             fix = "check the hosts in .servers(...), and the DNS of this machine."
         elif innermost == "TimeoutException":
             what = f"no broker answers at {self._brokers}: {message}."

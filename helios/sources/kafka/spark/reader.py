@@ -157,11 +157,11 @@ class KafkaReader(SpanSource):
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
     def _verify(
-        self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log], *, skips_deleted: bool = False
+        self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log], *, skips_expired: bool = False
     ) -> None:
         """Calls `verify`, and adds the script's line to the error."""
         try:
-            verify(at, wanted, logs, skips_deleted=skips_deleted)
+            verify(at, wanted, logs, skips_expired=skips_expired)
         except RecordsLost as problem:
             raise RecordsLost(problem.what, where=self._source.origin, fix=problem.fix) from None
 
@@ -173,7 +173,7 @@ class KafkaReader(SpanSource):
     def latest(self, after: Position) -> Position:
         at = TopicsPosition.parse(after)
         logs = self._frozen if self._frozen is not None else self._logs(at)
-        self._verify(at, empty_ranges(at), logs, skips_deleted=self._skips_deleted)
+        self._verify(at, empty_ranges(at), logs, skips_expired=self._skips_expired)
         trigger = self.context.plan.trigger
         end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
         self._note_skipped(deleted_ranges(at, logs))
@@ -182,11 +182,11 @@ class KafkaReader(SpanSource):
         return end.as_json() if has_records or end.topics.keys() != at.topics.keys() else after
 
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None) -> TopicsPosition:
-        return advance(at, logs, max_rows, skips_deleted=self._skips_deleted)
+        return advance(at, logs, max_rows, skips_expired=self._skips_expired)
 
     @property
-    def _skips_deleted(self) -> bool:
-        """True if the source skips records that were deleted before they were read."""
+    def _skips_expired(self) -> bool:
+        """True if the source skips records that Kafka deleted before they were read."""
         return self._source.missing == "skip"
 
     @override
@@ -195,7 +195,7 @@ class KafkaReader(SpanSource):
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
         self._verify(end, [], logs)
-        return self._skips_deleted and any(
+        return self._skips_expired and any(
             part.start < logs[part.topic].earliest[part.partition] for part in self._ranges(span)
         )
 
@@ -210,7 +210,7 @@ class KafkaReader(SpanSource):
 
     def _unread(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
         """The records after a position."""
-        return ranges(at, advance(at, logs, skips_deleted=self._skips_deleted))
+        return ranges(at, advance(at, logs, skips_expired=self._skips_expired))
 
     @override
     def lag(self, at: Position) -> Lag | None:

@@ -53,7 +53,7 @@ def starts(made: Any) -> list[str]:
         if made._ready(run):
             made._waiting.remove(run)
             run.state = "running"
-            started.append(run.plan.write.table.within)
+            started.append(run.plan.write.table.name_in_catalog)
     return started
 
 
