@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from helios.lineage.manifests import Entry, Files, Manifests
 from helios.lineage.rows import Place, Row, Rows
 from helios.table.commits import Commit, overwrites
+from helios.table.first_snapshot import is_first
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -94,7 +95,7 @@ def snapshot_node(metadata: TableMetadata, snapshot: int, commit: Commit | None)
         drops_files=summary.get("deleted-data-files", "0") != "0",
         has_lineage=getattr(raw, "first_row_id", None) is not None,
         moves_no_rows=commit is not None and overwrites(commit.plan),
-        is_first=raw.parent_snapshot_id is None and sequence <= 1,
+        is_first=raw.parent_snapshot_id is None and is_first(sequence, summary.get),
     )
 
 

@@ -120,6 +120,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
 
     None if a part of the history has expired.
     """
+    from helios.table.first_snapshot import adds_all_rows
     from helios.table.ledger import summary_of
     from helios.table.refs import MAIN, ancestors
 
@@ -129,6 +130,8 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
     history = list(ancestors(metadata, ref.snapshot_id))
     oldest = metadata.snapshot_by_id(history[-1]) if history else None
     if oldest is None or oldest.parent_snapshot_id is not None:
+        return None
+    if adds_all_rows(summary_of(metadata, oldest.snapshot_id).get) is False:
         return None
     return {summary_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
 

@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
-from helios.table.ledger import records
+from helios.table.first_snapshot import is_first
+from helios.table.ledger import records, summary_of
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, parse_position, recorded_entries
 from helios.table.readers import Warehouse
@@ -147,7 +148,9 @@ def oldest_retained_time(table: Table, branch: str = MAIN) -> datetime | None:
     head = metadata.refs.get(branch)
     oldest = [*ancestors(metadata, head.snapshot_id)][-1] if head is not None else None
     raw = metadata.snapshot_by_id(oldest) if oldest is not None else None
-    if raw is None or (raw.parent_snapshot_id is None and (raw.sequence_number or 0) <= 1):
+    if raw is None:
+        return None
+    if raw.parent_snapshot_id is None and is_first(raw.sequence_number or 0, summary_of(metadata, raw.snapshot_id).get):
         return None
     return from_milliseconds(raw.timestamp_ms)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.table.commits import Commit
+from helios.table.first_snapshot import is_first
 from helios.table.ledger import summary_of
 from helios.table.positions import Position
 
@@ -105,8 +106,8 @@ def _committed_batch(
 ) -> CommittedBatch:
     raw = metadata.snapshot_by_id(commit.snapshot)
     parent = raw.parent_snapshot_id if raw is not None else None
-    # PyIceberg's expiry removes parent ids, so a missing parent alone does not prove that this is the first commit.
-    first = parent is None and raw is not None and (raw.sequence_number or 0) <= 1
+    summary = summary_of(metadata, commit.snapshot)
+    first = parent is None and raw is not None and is_first(raw.sequence_number or 0, summary.get)
     assert commit.batch is not None
     assert commit.position is not None
     return CommittedBatch(

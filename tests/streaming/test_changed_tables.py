@@ -59,6 +59,81 @@ def test_a_table_that_was_empty_and_whose_first_commits_expired(world: Any, star
         world.run(pipeline)
 
 
+def expire_by_pyiceberg(world: Any, table: str) -> None:
+    """Expires all snapshots but the current one, as PyIceberg does: it also removes the ids of expired parents."""
+    loaded = world.load(table).iceberg
+    head = loaded.current_snapshot().snapshot_id
+    expired = [snapshot.snapshot_id for snapshot in loaded.snapshots() if snapshot.snapshot_id != head]
+    loaded.maintenance.expire_snapshots().by_ids(expired).commit()
+    assert loaded.refresh().current_snapshot().parent_snapshot_id is None
+
+
+def test_a_followed_table_of_format_v1_that_was_upgraded_and_expired(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").exactly_once()
+    world.run(pipeline)
+    world.fill("a.s", [1, 2])
+    world.sql("ALTER TABLE local.a.s SET TBLPROPERTIES ('format-version' = '2')")
+    world.fill("a.s", [3])
+    assert world.load("a.s").iceberg.current_snapshot().sequence_number == 1
+    expire_by_pyiceberg(world, "a.s")
+    with pytest.raises(HeliosError, match="have expired before they were read"):
+        world.run(pipeline)
+
+
+@pytest.mark.parametrize("by", ["PyIceberg", "Iceberg"])
+def test_a_full_refresh_deletes_no_rows_whose_writer_has_expired(world: Any, by: str) -> None:
+    world.fill("a.s", [1, 2])
+    world.fill("a.t", [900])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    expire_by_pyiceberg(world, "a.t") if by == "PyIceberg" else world.expire("a.t")
+    with pytest.raises(InputError, match=r"would empty local\.a\.t, and .*snapshot \d+ has expired"):
+        world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [1, 2, 900]
+
+
+@pytest.mark.parametrize("by", ["PyIceberg", "Iceberg"])
+def test_published_rows_whose_commits_have_expired_are_not_written_again(world: Any, by: str) -> None:
+    world.fill("a.s", [1, 2])
+    world.fill("a.t", [900])
+    world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t").branch("staged"))
+    world.sql("CALL local.system.fast_forward('a.t', 'main', 'staged')")
+    world.sql("ALTER TABLE local.a.t DROP BRANCH staged")
+    world.fill("a.t", [901])
+    expire_by_pyiceberg(world, "a.t") if by == "PyIceberg" else world.expire("a.t")
+    with pytest.raises(CheckpointError, match="would write them once more"):
+        world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
+    assert world.ids("a.t") == [1, 2, 900, 901]
+
+
+def test_a_table_that_was_replaced_is_refilled(world: Any) -> None:
+    """The first snapshot after CREATE OR REPLACE has no parent either: nothing has expired before it."""
+    world.fill("a.s", [1, 2])
+    world.fill("a.t", [900])
+    world.sql("CREATE OR REPLACE TABLE local.a.t (id bigint) USING iceberg")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    assert world.load("a.t").iceberg.current_snapshot().parent_snapshot_id is None
+    world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [1, 2]
+
+
+def test_a_full_refresh_is_refused_if_the_first_rows_of_an_empty_source_have_expired(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) USING iceberg")
+    pipeline = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    for ids in ([], [1], [2]):
+        if ids:
+            world.fill("a.s", ids)
+        world.run(pipeline)
+    world.expire("a.s")
+    with pytest.raises(HeliosError, match="snapshots after its first start have expired"):
+        world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [1, 2]
+
+
 def test_a_table_that_was_empty_and_got_a_branch_first(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint) USING iceberg")

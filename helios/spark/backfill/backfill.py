@@ -325,7 +325,7 @@ class Backfill:
                 stopping=self._stopping,
             )
         history = History(self._table, self._head())
-        has_commits = bool(list(history))  # the iteration sets `history.expired`
+        has_commits = bool(list(history))  # the iteration sets `history.is_cut`
         first = next(commit for commit in reversed(retained) if commit.pipeline in names).snapshot
         replay_names = {f"{name}{REPLAY}" for name in names}
         return CommitRepair(
@@ -337,7 +337,7 @@ class Backfill:
             rejects=self._rejects,
             commits={str(commit.snapshot): commit for commit in requested},
             replays=[commit for commit in retained if commit.pipeline in replay_names],
-            first=first if has_commits and history.expired is None else None,
+            first=first if has_commits and not history.is_cut else None,
             verify=lambda: None,
             names=names,
         )

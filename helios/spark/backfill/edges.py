@@ -98,13 +98,13 @@ class Edges:
         """
         self.batch_at_start = live_position.batch
         expired = self._expired(head)
-        if self.rows_stay or (expired is not None and not self.trusts_expired):  # `refuse_foreign` rejects this case
+        if self.rows_stay or (expired and not self.trusts_expired):  # `refuse_foreign` rejects this case
             return
         plans_or_problem = (
             self._past_plans(head)
-            if expired is None
+            if not expired
             else (
-                f"snapshot {expired} and those before it have expired, so that nothing tells which steps wrote "
+                f"{expired} and those before it have expired, so that nothing tells which steps wrote "
                 "their rows"
             )
         )
@@ -176,10 +176,10 @@ class Edges:
         # Not counted by NOT (filter): Spark fails to push down the negation of some filters.
         return rows.count() - rows.where(self.where).count()
 
-    def _expired(self, head: JavaSnapshot | None) -> int | None:
-        """The newest snapshot that has expired; None if none has."""
+    def _expired(self, head: JavaSnapshot | None) -> str:
+        """The newest snapshot that has expired, as text; empty if none has."""
         history = History(self.table, head)
-        return history.expired if list(history) else None  # the iteration sets `history.expired`
+        return history.lost if list(history) else ""  # the iteration sets `history.lost`
 
     def _kept_plans(self) -> list[KeptPlan]:
         texts = [

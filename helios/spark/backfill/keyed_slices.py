@@ -275,7 +275,7 @@ class UpsertFilterRepair(UpsertRepair):
         """
         history = History(self.target, self.head_at_look_up)
         yield from commits_since(slice, history, self.names)
-        if history.expired is not None:
+        if history.is_cut:
             self.notes.end()
             raise InputError(
                 f"the slices of {self.table} are repaired, but late rows of a batch that ran meanwhile may be missing: "

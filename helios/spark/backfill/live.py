@@ -213,7 +213,7 @@ class LivePipeline:
             for snapshot in history
             if snapshot.summary().get("helios.pipeline") in names
         }
-        return history.expired is None and checkpoints <= {self.identity.id}
+        return not history.is_cut and checkpoints <= {self.identity.id}
 
 
 def _is_beginning(start: Entry) -> bool:

@@ -144,7 +144,7 @@ def _time(kind: str, moment: str) -> str:
 def commits_since(catch_up: Slice, history: History, names: Iterable[str]) -> Iterator[JavaSnapshot]:
     """The commits of a pipeline's backfills since the snapshot that a catch-up slice names, newest first.
 
-    After the last one, `history.expired` is set if further commits may have expired.
+    After the last one, `history.is_cut` is True if further commits may have expired.
     """
     backfill_names, began = {f"{name}{BACKFILL}" for name in names}, catch_up.condition.rpartition(" ")[2]
     for snapshot in history:

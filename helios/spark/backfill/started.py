@@ -140,7 +140,7 @@ class BackfillStart:
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())
-        return next(commits_since(catch_up, history, self.names), None) is not None or history.expired is not None
+        return next(commits_since(catch_up, history, self.names), None) is not None or history.is_cut
 
 
 def _options(ask: Mapping[str, object]) -> str:

@@ -133,9 +133,9 @@ class TargetRows:
                 break
             if changes_rows(snapshot) and snapshot.summary().get("helios.pipeline") not in self._own:
                 others.append(snapshot)
-        if not reached_seen_head and history.expired is not None and not self._trusts_expired:
+        if not reached_seen_head and history.is_cut and not self._trusts_expired:
             raise InputError(
-                f"snapshot {history.expired} of {self._name.text} and those before it have expired, so that nothing "
+                f"{history.lost} of {self._name.text} and those before it have expired, so that nothing "
                 "tells who wrote their rows; nothing was written.",
                 where=self._where,
                 fix="if nobody but the pipeline has written or deleted rows there, pass --trust-expired.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
+from helios.table.first_snapshot import adds_all_rows, is_first
 from helios.table.growth import MANY, Growth
 
 
@@ -26,28 +27,35 @@ def growth(table: JavaTable) -> Growth:
 
 
 class History:
-    """The snapshots of a branch, newest first; an iteration ends at the first expired snapshot.
+    """The snapshots of a branch, newest first; an iteration ends where earlier snapshots have expired.
 
     Args:
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
-        expired: The id of the expired snapshot at which an iteration ended; None if no iteration reached one.
+        expired: The id of the expired snapshot at which an iteration ended; None if there is none, or if its id is lost
+            because PyIceberg has expired it.
+        is_cut: Whether an iteration ended because earlier snapshots have expired.
+        lost: The expired snapshot at which an iteration ended, as text for messages.
     """
 
     def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:
         self._table = table
         self._head = head
         self.expired: int | None = None
+        self.is_cut = False
+        self.lost = ""
 
     def __iter__(self) -> Iterator[JavaSnapshot]:
         snapshot = self._head
         while snapshot is not None:
             yield snapshot
-            parent = snapshot.parentId()
+            child, parent = snapshot, snapshot.parentId()
             snapshot = self._table.snapshot(parent) if parent is not None else None
             if parent is not None and snapshot is None:
-                self.expired = int(parent)
+                self.expired, self.is_cut, self.lost = int(parent), True, f"snapshot {parent}"
+            elif parent is None and adds_all_rows(_summary(child)) is False:
+                self.is_cut, self.lost = True, f"the parent of snapshot {child.snapshotId()}"
 
     def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:
         """The snapshots after `start` (None: all), newest first; None if the history does not reach back to it."""
@@ -57,3 +65,13 @@ class History:
                 return snapshots
             snapshots.append(snapshot)
         return snapshots if start is None else None
+
+
+def is_first_snapshot(snapshot: JavaSnapshot) -> bool:
+    """Whether a snapshot without a parent id is surely the first of its table; see `helios.table.first_snapshot`."""
+    return is_first(int(snapshot.sequenceNumber()), _summary(snapshot))
+
+
+def _summary(snapshot: JavaSnapshot) -> Callable[[str], str | None]:
+    summary = snapshot.summary()
+    return summary.get if summary is not None else {}.get  # format v1 allows snapshots without a summary

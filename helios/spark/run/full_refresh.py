@@ -77,9 +77,12 @@ def _unreadable_reason(spark: SparkSession, read: ReadPlan, start: Start) -> str
     if start.get("uuid") not in (None, str(table.uuid())):
         return "its first start was recorded for another table"
     history = History(table, tables.head(table, read.branch))
-    # `expired` is the newest expired snapshot: if it is the start itself, all snapshots after the start are retained.
-    kept = position.snapshot is None or any(int(snapshot.snapshotId()) == position.snapshot for snapshot in history)
-    return "" if kept or history.expired == position.snapshot else "snapshots after its first start have expired"
+    retained = {int(snapshot.snapshotId()) for snapshot in history}
+    if position.snapshot is None:  # the first start found an empty table
+        kept = not history.is_cut
+    else:  # `expired` is the newest expired snapshot: if it is the start, all snapshots after the start are retained
+        kept = position.snapshot in retained or history.expired == position.snapshot
+    return "" if kept else "snapshots after its first start have expired"
 
 
 def empty_target(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry) -> None:

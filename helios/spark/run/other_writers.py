@@ -229,8 +229,8 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in own_stamps), None)
     if foreign is not None:
         why = f"snapshot {foreign.snapshotId()} is not this pipeline's"
-    elif history.expired is not None:
-        why = f"snapshot {history.expired} has expired, so that its writer is unknown"
+    elif history.is_cut:
+        why = f"{history.lost} has expired, so that its writer is unknown"
     else:
         return
     raise InputError(
@@ -254,4 +254,4 @@ def _committers(table: JavaTable, branch: str | None) -> frozenset[str]:
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)
     committers = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
-    return frozenset(committers | ({UNKNOWN} if history.expired is not None else set()))
+    return frozenset(committers | ({UNKNOWN} if history.is_cut else set()))

@@ -14,7 +14,7 @@ from helios.catalog.names import TableName
 from helios.errors import InputError, LedgerError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.spark.iceberg import tables
-from helios.spark.iceberg.history import History
+from helios.spark.iceberg.history import History, is_first_snapshot
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.context import SinkContext
@@ -213,8 +213,7 @@ class AppendLedger(Ledger):
             entry = entry_of(position, summary.get("helios.steps") or "", self._lookups, int(oldest.snapshotId()))
             if entry is not None:
                 entries.append(entry)
-        # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
-        complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
+        complete = emptied or oldest is None or is_first_snapshot(oldest)
         known = Appended(complete=complete)
         for entry in reversed(entries):
             known = known.add(entry, why_not_row_by_row=self._why_not_row_by_row)
@@ -321,8 +320,7 @@ def _lookup_of(context: SinkContext, read: ReadPlan) -> SnapshotLookup:
         parent, sequence = snapshot.parentId(), int(snapshot.sequenceNumber()) or None
         if parent is not None:
             return RetainedSnapshot(int(parent), sequence)
-        # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
-        return RetainedSnapshot(None if sequence == 1 else EXPIRED_PARENT, sequence)
+        return RetainedSnapshot(None if is_first_snapshot(snapshot) else EXPIRED_PARENT, sequence)
 
     return look
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from helios.errors import LedgerError
 from helios.spark.iceberg.ancestry import read_metadata
-from helios.spark.iceberg.history import History
+from helios.spark.iceberg.history import History, is_first_snapshot
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
@@ -153,7 +153,7 @@ def _history(
     for snapshot in history:
         last = snapshot
         yield snapshot, (earlier.snapshot if expired else table.snapshot)
-    while expired and last is not None and last.sequenceNumber() > 1:
+    while expired and last is not None and not is_first_snapshot(last):
         # When PyIceberg expires a parent, it also removes the parent's id from the child.
         parent = last.parentId() or earlier.parent(int(last.snapshotId()))
         last = earlier.snapshot(int(parent)) if parent is not None else None

@@ -11,7 +11,7 @@ from helios.errors import LedgerError, RunError
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.offsets import TOUCHED_FILES, IcebergOffset
-from helios.spark.iceberg.history import History
+from helios.spark.iceberg.history import History, is_first_snapshot
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.table.positions import Lag
@@ -71,7 +71,7 @@ def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> boo
 
     PyIceberg's expiry removes parent ids, so a snapshot without a parent id is not always the first one.
     """
-    return table.snapshot(after) is None and int(oldest.sequenceNumber()) != 1
+    return table.snapshot(after) is None and not is_first_snapshot(oldest)
 
 
 def deltas_after(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
@@ -126,12 +126,8 @@ def commits_between(
     lost = to if oldest is None else history.expired
     suggests = may_rebootstrap(read)
     if lost == after:  # every commit after `after` was found
-        if (
-            after is None
-            and oldest is not None
-            and first_sequence is not None
-            and _has_gap(table, first_sequence, oldest)
-        ):
+        has_gap = oldest is not None and first_sequence is not None and _has_gap(table, first_sequence, oldest)
+        if after is None and oldest is not None and (history.is_cut or has_gap):
             raise expired_error(int(oldest.snapshotId()), read.name, suggests_rebootstrap=suggests, before=True)
         return
     if lost is not None:
@@ -148,14 +144,10 @@ def commits_between(
 def _has_gap(table: JavaTable, sequence: int, oldest: JavaSnapshot) -> bool:
     """True if commits may be missing between a sequence number and a snapshot without a parent.
 
-    The commits of other branches have sequence numbers, too. Format v1 has no sequence numbers: there, no commit is
-    missing if the oldest one added all rows of its state.
+    The commits of other branches have sequence numbers, too. Format v1 has no sequence numbers: there, only
+    `History.is_cut` tells.
     """
     first = int(oldest.sequenceNumber())
-    if first == 0:
-        summary = oldest.summary()
-        removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
-        return removed or summary.get("total-records") != (summary.get("added-records") or "0")
     retained = {int(commit.sequenceNumber()) for commit in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
     return any(number not in retained for number in range(sequence + 1, first))
 
