@@ -139,6 +139,45 @@ def test_swapped_columns_stop(world: Any) -> None:
     assert dict(world.rows("a.t", "id", "cost").keys()) == {1: None, 2: 16, 3: 24}
 
 
+def prices(world: Any, *columns: str) -> dict[Any, Any]:
+    return {row[0]: row[1:] for row in world.rows("a.t", "id", *columns)}
+
+
+def test_columns_that_swap_while_a_commit_waits_stop_and_the_fix_goes_on(world: Any) -> None:
+    """The waiting commit has the schema of the batch before; it is read by the new one."""
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id")
+    world.fill("a.s", [1], price="10", cost="100")
+    world.run(pipeline)
+    world.fill("a.s", [2], price="20", cost="200")
+    for change in SWAPPED:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.sql(refused(world, pipeline)[0])
+    world.sql(refused(world, pipeline)[0])
+    with dies_before_commit():
+        world.run(pipeline)
+    world.run(pipeline)
+    assert prices(world, "price", "cost") == {1: (None, None), 2: (200, 20)}
+    assert prices(world, "price_before", "cost_before") == {1: (10, 100), 2: (None, None)}
+    for number in (3, 4):  # the batch before was read by the new schema, although its snapshot has the former one
+        world.fill("a.s", [number], price="1", cost="2")
+        world.run(pipeline)
+    assert prices(world, "price", "cost") == {1: (None, None), 2: (200, 20), 3: (1, 2), 4: (1, 2)}
+
+
+def test_columns_that_swap_within_a_state_that_is_partly_read_stop(world: Any) -> None:
+    for number in (1, 2, 3):
+        world.fill("a.s", [number], price="id * 10", cost="id * 100")
+    pipeline = world.source("a.s").incremental(poll=1, max_files=1) >> world.sink("a.t")
+    with dies_before_commit(past=1):
+        world.run(pipeline)
+    assert len(world.ids("a.t")) == 1
+    for change in SWAPPED:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    refused(world, pipeline)
+    world.run(pipeline, full_refresh=True)
+    assert prices(world, "price", "cost") == {1: (100, 10), 2: (200, 20), 3: (300, 30)}
+
+
 def test_a_column_that_takes_the_name_of_another_stops_and_a_full_refresh_goes_on(world: Any) -> None:
     pipeline = replaced(world, RENAMED_ONTO, [3], price="id * 7")
     world.run(pipeline, full_refresh=True)

@@ -103,10 +103,7 @@ class Edges:
         plans_or_problem = (
             self._past_plans(head)
             if not expired
-            else (
-                f"{expired} and those before it have expired, so that nothing tells which steps wrote "
-                "their rows"
-            )
+            else (f"{expired} and those before it have expired, so that nothing tells which steps wrote their rows")
         )
         if isinstance(plans_or_problem, str):
             why = plans_or_problem

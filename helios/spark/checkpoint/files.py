@@ -51,7 +51,8 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "helios/again.json"
 RENAMED = "helios/renamed.json"
 SPARK_LOGS = ("offsets", "commits", "sources", "state", "metadata")
-PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
+READ_SCHEMAS = "helios/schemas"
+PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN, READ_SCHEMAS)
 SPARK_KEEPS_BATCHES = 100
 """Spark's default of `spark.sql.streaming.minBatchesToRetain`: the minimum number of batches in its logs."""
 

@@ -5,6 +5,7 @@ The former column was dropped and added again, or two columns have swapped their
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from pyspark.sql.types import StructType
@@ -15,11 +16,15 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.typing.types import quoted
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.sources.iceberg.spark.reader import IcebergReader
+from helios.spark.checkpoint.files import READ_SCHEMAS, Checkpoint
 from helios.spark.iceberg.schema import names_by_id
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
 from helios.table.positions import Batch
+
+MAX_KEPT = 3
+"""The number of batches whose schemas are kept. A batch that failed is read again from the end of the one before it."""
 
 
 def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
@@ -35,18 +40,54 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
     """
     if not isinstance(job.sink, TableSink):
         return
-    for source, span in zip(job.followed.values(), batch.spans, strict=False):
+    for (index, source), span in zip(job.followed.items(), batch.spans, strict=False):
         start, end = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
-        if not isinstance(source, IcebergReader) or start is None or end is None:
+        if not isinstance(source, IcebergReader) or end is None or end.snapshot is None or end == start:
             continue
-        if start.is_beginning or start.snapshot is None or end.snapshot in (None, start.snapshot):
+        table = source.last_loaded
+        if len(table.schemas()) < 2:
             continue
-        for name in _replaced_names(source.last_loaded, start.snapshot, end.snapshot):
-            if job.stateful or job.plan.view is not None:
-                raise _state_error(job, source.read_plan, name)
-            path = _path(_name_after_steps(job, name), rows)
-            if path and _last_batch_wrote(job.sink, ".".join(path)):
-                raise _target_error(job, source.read_plan, name, path)
+        read_schemas = ReadSchemas(job.checkpoint, index)
+        if start is not None and start.snapshot is not None and not start.is_beginning:
+            for name in _replaced_names(table, read_schemas.of(table, start.snapshot)):
+                if job.stateful or job.plan.view is not None:
+                    raise _state_error(job, source.read_plan, name)
+                path = _path(_name_after_steps(job, name), rows)
+                if path and _last_batch_wrote(job.sink, ".".join(path)):
+                    raise _target_error(job, source.read_plan, name, path)
+        read_schemas.keep(table, end.snapshot)
+
+
+class ReadSchemas:
+    """The schemas by which the batches of a source were read, for batches that end at a snapshot of an older schema.
+
+    A batch is read by the current schema of the table. `helios/schemas/N.json` has the ids of these schemas, by the
+    last snapshots of the batches.
+
+    Args:
+        index: The number of the source in the plan.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, index: int) -> None:
+        self._files = checkpoint.files
+        self._name = f"{READ_SCHEMAS}/{index}.json"
+        self._ids: dict[str, int] = self._files.read_json(self._name) or {}
+
+    def of(self, table: JavaTable, snapshot: int) -> dict[str, int]:
+        """The field ids of the columns that the batch up to a snapshot was read by; empty if they are unknown."""
+        read_by = self._ids.get(str(snapshot))
+        return _columns_of(table, read_by) if read_by is not None else _columns_at(table, snapshot)
+
+    def keep(self, table: JavaTable, snapshot: int) -> None:
+        """Keeps the table's current schema as that of the batch up to a snapshot."""
+        kept, current = table.snapshot(snapshot), int(table.schema().schemaId())
+        differs = kept is not None and kept.schemaId() != current
+        ids = {key: id for key, id in self._ids.items() if key != str(snapshot)}
+        if differs:
+            ids[str(snapshot)] = current
+        ids = dict([*ids.items()][-MAX_KEPT:])
+        if ids != self._ids:
+            self._files.write(self._name, json.dumps(ids))
 
 
 def _name_after_steps(job: Job, name: str) -> str:
@@ -65,16 +106,20 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
     return path if path[0].lower() in names else ()
 
 
-def _replaced_names(table: JavaTable, before: int, after: int) -> Iterator[str]:
-    """The names of the columns whose field ids differ between two snapshots."""
-    ids_after = {name.lower(): id for name, id in _columns_at(table, after).items()}
-    yield from (name for name, id in _columns_at(table, before).items() if ids_after.get(name.lower(), id) != id)
+def _replaced_names(table: JavaTable, before: dict[str, int]) -> Iterator[str]:
+    """The names of earlier columns that are other columns now: their field ids differ."""
+    ids_now = {name.lower(): id for id, name in names_by_id(table.schema()).items()}
+    yield from (name for name, id in before.items() if ids_now.get(name.lower(), id) != id)
 
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
     """The field ids of a snapshot's columns, by their names; empty if the snapshot or its schema is gone."""
     kept = table.snapshot(snapshot)
-    schema = table.schemas().get(kept.schemaId()) if kept is not None and kept.schemaId() is not None else None
+    return _columns_of(table, kept.schemaId() if kept is not None else None)
+
+
+def _columns_of(table: JavaTable, schema_id: int | None) -> dict[str, int]:
+    schema = table.schemas().get(schema_id) if schema_id is not None else None
     return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
 
 

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from helios.catalog.names import TableName
-from helios.errors import CheckFailed
-from helios.plan.checks.sinks import sort_terms
+from helios.errors import CheckFailed, HeliosError
+from helios.plan.checks.sinks import existing_key_problems, sort_terms
 from helios.plan.evolution import evolve
 from helios.plan.evolution.changes import Add
 from helios.plan.evolution.fields import renamed_columns
@@ -41,7 +41,8 @@ class SchemaAligner:
         """Finds the schema changes that the table needs for these columns, without applying them.
 
         Raises:
-            CheckFailed: The columns do not fit; the message names the difference.
+            CheckFailed: The columns do not fit; the message names the difference. Or the table has lost a key column
+                since the run began: a column added in its place would match no row.
         """
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
@@ -52,8 +53,13 @@ class SchemaAligner:
             # The sources are loaded again, because their columns may have been renamed since the pipeline was compiled.
             policy = replace(policy, source_renames=self._renamed_in_sources())
             evolution = evolve.evolve(fields, target, policy, self._sink.origin)
-        if evolution.problems:
-            raise CheckFailed(list(evolution.problems))
+        keys = {key.lower() for key in self._sink.mode.keys} if self._sink.mode.traits.keyed else set()
+        problems: list[HeliosError] = list(evolution.problems)
+        if any(isinstance(change, Add) and change.path[0].lower() in keys for change in evolution.changes):
+            present = columns_of(spark_schema(self._spark, self._table))
+            problems += existing_key_problems(self._sink, columns_of(schema), present)
+        if problems:
+            raise CheckFailed(problems)
         return evolution.changes
 
     def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
