@@ -27,7 +27,8 @@ class State:
     Attributes:
         id: The backfill's id, which is the checkpoint id of its commits.
         ask: The request: its filter or commits, and its options.
-        made_by: Identifies the script and the inputs of the rows; see `helios.spark.backfill.started.made_by`.
+        made_by: The values that identify the script and the inputs of the rows, as
+            `helios.spark.backfill.started.computed_from` returns them.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Begins a backfill, or resumes a stopped one if its request, its script and its inputs are still the same."""
+"""Begins a backfill, or resumes a stopped backfill if the request, the script and the inputs are still the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from helios.table.refs import BACKFILL
 
 @contextmanager
 def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
-    """Holds the lease of a pipeline's backfill; raises `LeaseError` if another process runs a backfill of it."""
+    """Holds the lease of a pipeline's backfill.
+
+    Raises:
+        LeaseError: Another process runs a backfill of the pipeline.
+    """
     lease = Lease(notes.checkpoint)
     try:
         lease.acquire()
@@ -34,7 +38,7 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
         raise LeaseError(
             f"a backfill of {plan.pipeline} is running already: {error.what}",
             where=plan.origin,
-            fix="wait until it ends, or stop it; a stopped backfill resumes when it is started with the same options.",
+            fix="wait until that backfill ends, or stop it; the same command resumes a stopped backfill.",
         ) from error
     try:
         yield lease
@@ -42,14 +46,14 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
         lease.release()
 
 
-def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
+def computed_from(plan: Plan, reads: Sequence[str]) -> list[str]:
     """Values that identify the script and the inputs from which a backfill computes its rows.
 
-    They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
+    The values are: the fingerprint of the steps; a hash of the script and of its modules in the same folder; `reads`.
 
     Args:
-        reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and, if the
-            backfill may fail after another batch of the pipeline, the number of the last batch.
+        reads: The id of the pipeline's checkpoint; the current states of the sources that are not followed; and the
+            number of the pipeline's last batch, if a further batch of the pipeline could make the backfill fail.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():
@@ -61,21 +65,22 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
 
 @dataclass(kw_only=True)
 class BackfillStart:
-    """Begins a backfill, or resumes the stopped one.
+    """Begins a backfill, or resumes a stopped backfill.
 
     Attributes:
         table: Iceberg's table object of the target.
-        ask: The request: its filter or commits, and its options.
-        made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
-        note: Called with a line if a stopped backfill starts over.
-        names: The present and former names of the pipeline.
+        ask: The request: the filter or the commits to repair, and the options.
+        computed_from: The result of the function `computed_from`. If the result has changed, a stopped backfill is not
+            resumed.
+        note: If the inputs of a stopped backfill have changed, this function is called with a line for the user.
+        names: The present name and the former names of the pipeline.
     """
 
     plan: Plan
     table: JavaTable
     notes: Notes
     ask: Mapping[str, object]
-    made_by: Sequence[str]
+    computed_from: Sequence[str]
     note: Callable[[str], None]
     names: Iterable[str]
 
@@ -85,7 +90,7 @@ class BackfillStart:
         return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
 
     def resumed(self) -> tuple[State, Ledger] | None:
-        """The stopped backfill, if its request was the same; None if this backfill starts over."""
+        """The state and the ledger of the stopped backfill, to resume it; None if this backfill starts over."""
         state = self.notes.load()
         if state is None or state.ask != self.ask:
             return None
@@ -93,15 +98,19 @@ class BackfillStart:
         record = ledger.load()
         if record is None or record.checkpoint != state.id:
             return None
-        if list(state.made_by) != list(self.made_by):
+        if list(state.made_by) != list(self.computed_from):
             if record.batch >= 0:
-                script_changed = list(state.made_by[:2]) != list(self.made_by[:2])
-                subject = "the script" if script_changed else "a joined table, or what the pipeline has read,"
-                self.note(f"{subject} has changed since this backfill was stopped: it starts over")
+                script_changed = list(state.made_by[:2]) != list(self.computed_from[:2])
+                change = (
+                    "the script has changed"
+                    if script_changed
+                    else "a joined table or the checkpoint has changed, or the pipeline has run another batch,"
+                )
+                self.note(f"{change} since this backfill was stopped: the backfill starts over")
             return None
         try:
             ledger.refuse_rollback(record)
-        except LedgerError:  # a rollback has undone its slices
+        except LedgerError:  # a rollback has undone slices of the stopped backfill
             return None
         return state, ledger
 
@@ -112,7 +121,7 @@ class BackfillStart:
             InputError: A stopped backfill did not run its catch-up slice, and this backfill has no such slice.
         """
         self._refuse_skipped_catch_up(slices)
-        state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
+        state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.computed_from, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
         self.notes.checkpoint.keep_plan(self.plan, of_run=False)
@@ -126,17 +135,18 @@ class BackfillStart:
         catch_up = next((slice for slice in stopped.slices if slice.name == CATCH_UP), None)
         if catch_up is not None and self._has_committed_since(catch_up):
             raise InputError(
-                f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that arrived while "
-                "it ran may be missing until it ends.",
+                f"an earlier backfill of {self.plan.pipeline} by --where was stopped and is not finished: rows that "
+                "arrived meanwhile may be missing until you finish that backfill.",
                 where=self.plan.origin,
-                fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then repeat this command.",
+                fix=f"finish that backfill: helios backfill SCRIPT {_options(stopped.ask)}. Then repeat this command.",
             )
 
     def _has_committed_since(self, catch_up: Slice) -> bool:
-        """True if any backfill of the pipeline has committed since the snapshot that a catch-up slice names.
+        """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        Also True if snapshots have expired, so that such a commit may be among them. The stopped backfill may have the
-        catch-up slice from an earlier backfill, which was stopped, too; then commits of both count.
+        Also True if snapshots have expired, because an expired snapshot may be a commit of a backfill. The stopped
+        backfill may have taken over the catch-up slice of an earlier stopped backfill. Then the commits of both
+        backfills count.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())

@@ -173,7 +173,7 @@ class StartupValidator:
             own = None
             if record is not None:
                 folder = keys_folder_of(self.context, "" if self.new_checkpoint else record.checkpoint, record)
-                own = upserts_of(record)._replace(shares=folder is not None)
+                own = upserts_of(record)._replace(keys_are_readable=folder is not None)
             refuse_upserts_of_others(self.plan, table, own, self.beside, self.siblings.values())
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
             self.context.observer.noted(note)
