@@ -30,7 +30,7 @@ DEFAULT_ADDRESS = ""
 MIN_SECONDS_BETWEEN_READS = 5.0
 """The minimum seconds between two reads of a run's tables."""
 MAX_READ_SHARE = 0.05
-"""The maximum share of the run's time that reads of the tables take."""
+"""The maximum share of the run's time that is spent on reading the tables."""
 
 option = click.option(
     "--ui",

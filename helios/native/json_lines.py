@@ -1,4 +1,7 @@
-"""Reads lines of JSON objects. Lines of the same form are split at their quotes. Arrow parses all other lines."""
+"""Reads lines of JSON objects.
+
+If all lines have the form of the first line, they are split at their quotes. Otherwise, Arrow parses all lines.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 END_OF_VALUE = re.compile(rb" *(, *|\})")
 UNQUOTED = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""The text from the quote that ends a name to the next quote, if the value is not quoted.
+"""Matches the text between the quote that ends a name and the next quote, if the value is not quoted.
 
 The text has a colon, the value, and a comma or a closing brace.
 """
@@ -93,8 +96,8 @@ def read(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
 def _by_template(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame | None:
     """Parses lines that all have the form of the first line, and have no backslash.
 
-    Each quote of such lines begins or ends a string. So lines that differ only in the parts with values are objects
-    that differ only in values.
+    Each quote of such lines begins or ends a string. So a line that equals the first line outside of the values is an
+    object with the same fields.
 
     Returns:
         The rows; None if a line has another form, or if a value is not plain.
@@ -126,8 +129,8 @@ def _by_template(lines: bytes, lines_format: LinesFormat, count: int) -> pl.Data
 def _by_arrow(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
     """Parses lines with Arrow. Each line must begin with { and end with }.
 
-    No column is nested, so Arrow refuses an object inside an object. So no object has several lines. If a line has
-    several objects, the number of rows is too large, and the lines are refused.
+    No column is nested, so Arrow refuses an object inside an object. So an object cannot go on in the next line, which
+    begins with { again. If a line has several objects, the number of rows is too large, and the lines are refused.
     """
     import polars as pl
     import pyarrow as pa

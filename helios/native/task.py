@@ -62,7 +62,8 @@ def _forget_archives() -> None:
 
     Before each task, Spark's worker calls `importlib.invalidate_caches`. Then each cached importer reads the directory
     of its archive again. The archive of PySpark has an importer for each package; together the importers take a tenth
-    of a second. When Python looks for a module, it makes new importers.
+    of a second. Without cached importers, nothing is read again. Python makes a new importer when it next looks for a
+    module in the archive.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -97,7 +98,7 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "write": write,
     "reduce": upsert.reduce,
     "match": upsert.match,
-    "store": upsert.store,
+    "save": upsert.save,
 }
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
@@ -107,7 +108,7 @@ UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
 def _refusal(error: BaseException) -> str | None:
     """The reason to leave a batch to Spark after an error; None if the error must be raised.
 
-    Spark then reads the same files. If Spark cannot read them either, Spark raises its own error.
+    If a batch is left to Spark, Spark reads the same files. If Spark cannot read them either, it raises its own error.
     """
     import polars as pl
     import pyarrow as pa

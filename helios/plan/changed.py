@@ -31,7 +31,7 @@ REFUSED = "refused"
 TARGET_SETTINGS = {
     "mode": "later batches are written in the new mode; earlier rows stay as they are",
     "branch": "later batches go to the new branch; if that branch lacks the last batch, the next run is refused "
-    "(`helios branch TABLE NAME --publish` adds the batch to main)",
+    "(if the new branch is main, `helios branch TABLE OLD_BRANCH --publish` first adds the batch to it)",
     "properties": "applies only to tables that are created later",
     "snapshot_properties": "applies only to later commits",
     "writer": "applies only to new files",
@@ -57,7 +57,7 @@ class Change:
         part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger` or `version`. For
             the target, this is `table`, `layout` or a key of `TARGET_SETTINGS`.
         lines: The difference. Lines that begin with `- ` are from the last run, lines with `+ ` from the next run.
-        means: The consequence for the next run.
+        means: The consequence for the next run; `helios plan --json` prints it under this name.
         additive: True if the existing rows and the checkpoint stay valid after the change.
     """
 
@@ -122,10 +122,10 @@ def _other_changes(
     """The changes of state, path, columns, target, engine, trigger and version."""
     if before.get("state", after["state"]) != after["state"]:
         lines = (f"- {'; '.join(before['state']) or 'none'}", f"+ {'; '.join(after['state']) or 'none'}")
-        means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {remedy}"
-        yield Change("state", lines, means, additive=False)
-    means = f"{REFUSED}: the positions in the checkpoint are for the read path of the last run; {remedy}"
-    yield from _part_change("path", before["path"], after["path"], means, additive=False)
+        consequence = f"{REFUSED}: the checkpoint has the state of the last run's steps; {remedy}"
+        yield Change("state", lines, consequence, additive=False)
+    consequence = f"{REFUSED}: the positions in the checkpoint are for the read path of the last run; {remedy}"
+    yield from _part_change("path", before["path"], after["path"], consequence, additive=False)
     yield from _column_changes(before["schema"], after["schema"], plan.write.changes)
     yield from _target_changes(before["target"], after["target"], plan)
     yield from _part_change(
@@ -153,8 +153,8 @@ def _steps_consequence(plan: Plan) -> str:
 
 def _target_changes(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
     """The changes of the target's settings, and the changes that the next run makes to the layout of the table."""
-    means = f"{REFUSED}, unless the table was renamed: the checkpoint belongs to {before['table']}; {NEW_TARGET}"
-    yield from _part_change("table", before["table"], after["table"], means, additive=False)
+    consequence = f"{REFUSED}, unless the table was renamed: the checkpoint belongs to {before['table']}; {NEW_TARGET}"
+    yield from _part_change("table", before["table"], after["table"], consequence, additive=False)
     texts: Mapping[str, Callable[[Any], Any]] = {
         "maintenance": lambda values: _setting_text(Maintenance, maintenance_text, values),
         "retry": lambda values: _setting_text(Retry, retry_text, values),
@@ -186,7 +186,7 @@ def _engine_text(values: Mapping[str, Any]) -> str:
     return str(Engine(native=values["native"], why=values.get("why") or "", setting=setting))
 
 
-def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
+def _part_change(part: str, before: Any, after: Any, consequence: str, *, additive: bool = True) -> Iterator[Change]:
     """Yields the change of a part; nothing if the values are equal. For mappings, only changed keys are shown."""
     if before == after:
         return
@@ -194,9 +194,9 @@ def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bo
         keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
         removed = [f"- {key}: {_text(before[key])}" for key in keys if key in before]
         added = [f"+ {key}: {_text(after[key])}" for key in keys if key in after]
-        yield Change(part, (*removed, *added), means, additive)
+        yield Change(part, (*removed, *added), consequence, additive)
     else:
-        yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), means, additive)
+        yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), consequence, additive)
 
 
 def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], remedy: str) -> Iterator[Change]:
@@ -206,15 +206,17 @@ def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, An
     both = [name for name in new if name in old]
     # Sources that one of the two plans follows and the other plan reads once.
     toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
-    means = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
+    consequence = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
     if removed or added:
         followed = any(source["followed"] for source in (*before, *after))
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))
-        yield Change("source", lines, means if followed else "applies from the next run on", additive=not followed)
+        yield Change(
+            "source", lines, consequence if followed else "applies from the next run on", additive=not followed
+        )
     for name in toggled:
         texts = {False: "read once", True: "followed"}
         lines = (name, f"- {texts[old[name]['followed']]}", f"+ {texts[new[name]['followed']]}")
-        yield Change("source", lines, means, additive=False)
+        yield Change("source", lines, consequence, additive=False)
     for name in both:
         old_settings, new_settings = _settings(old[name], new[name]), _settings(new[name], old[name])
         additive = all(key in HARMLESS for key in dict(old_settings.items() ^ new_settings.items()))
@@ -229,7 +231,9 @@ def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[st
     table_existed = [plan_source.get("uuid") is not None for plan_source in (source, other)]
     if any(table_existed) and not all(table_existed):  # the table was created between the two plans
         not_declared += KNOWN_FROM_TABLE
-    if "at" in source and "at" in other:  # `at` is declared; when a branch moves, `at` names other snapshots
+    if "at" in source and "at" in other:
+        # `at` is declared, and is compared. `state` and `span` are the snapshots that it names now. They change when a
+        # branch moves.
         not_declared += ("state", "span")
     settings = {key: _text(value) for key, value in source.items() if key not in not_declared}
     # Without a table, the columns are those that the script declares.
@@ -256,15 +260,15 @@ def _column_changes(before: Any, after: Any, table_changes: Sequence[str]) -> It
         *(f"- {name} {old[name]}" for name in (*removed, *retyped)),
         *(f"+ {name} {new[name]}" for name in (*added, *retyped)),
     )
-    means = [change for change in table_changes if "COLUMN " in change]
+    consequences = [change for change in table_changes if "COLUMN " in change]
     if added:
-        means.append("new columns are null in earlier rows")
+        consequences.append("new columns are null in earlier rows")
     if removed:
-        means.append("the table keeps the column, which is null in later rows")
+        consequences.append("the table keeps the column, which is null in later rows")
     if retyped and not any(change.startswith("ALTER COLUMN") for change in table_changes):
-        means.append("the column keeps its old type in the table")
+        consequences.append("the column keeps its old type in the table")
     if lines:
-        yield Change("column", lines, "; ".join(means), additive=not (removed or retyped))
+        yield Change("column", lines, "; ".join(consequences), additive=not (removed or retyped))
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FEATURES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
-"""For a format version, the features that the version before lacks."""
+"""For a format version, the features that the previous version lacks."""
 
 UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
     3: (

@@ -20,10 +20,13 @@ from helios.plan.other_pipelines import writers_of_same_branch
 if TYPE_CHECKING:
     from helios.table.ledger import Record
 
-KEYS, NEWEST, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
+KEYS, ORDER_BY, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
 """The names, in a ledger record, of the terms that decide which row of a key wins an upsert."""
 NEWEST_ORDERS = "the newest order of each key"
-"""The value of `REMEMBERS` if the table does not store `order_by` values. Otherwise, only deletes are remembered."""
+"""The value of the term `remembers` if the table does not store `order_by` values.
+
+If the table stores them, only deleted keys are remembered.
+"""
 
 
 class Upserts(NamedTuple):
@@ -102,7 +105,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     if ordered_by_log or (upsert.order_by is not None and (upsert.delete_when is not None or not order_stored)):
         remembers = "deleted keys" if order_stored or upsert.history else NEWEST_ORDERS
     terms: dict[str, Any] = {KEYS: sorted(key.lower() for key in upsert.keys)}
-    terms |= {NEWEST: upsert.order_by, REMEMBERS: remembers}
+    terms |= {ORDER_BY: upsert.order_by, REMEMBERS: remembers}
     if upsert.history:
         terms[VERSIONS] = True
     if upsert.delete_when is not None:
@@ -110,7 +113,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     return terms
 
 
-def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
+def can_share_remembered_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
     """True if each of two pipelines can use the keys that the other remembers.
 
     Both pipelines need the same keys, `order_by` and `history`. If one pipeline remembers the newest `order_by` value
@@ -122,13 +125,15 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
 
     Examples:
         >>> mine = {"keys": ["id"], "newest": "n", "remembers": "deleted keys"}
-        >>> shares_keys(mine, {**mine, "remembers": None}), shares_keys(mine, {**mine, "newest": "m"})
-        (True, False)
+        >>> can_share_remembered_keys(mine, {**mine, "remembers": None})
+        True
+        >>> can_share_remembered_keys(mine, {**mine, "newest": "m"})
+        False
     """
-    if theirs is None or mine[NEWEST] in (None, LOG_ORDER):  # positions in two logs cannot be compared
+    if theirs is None or mine[ORDER_BY] in (None, LOG_ORDER):  # positions in two logs cannot be compared
         return False
     both_or_neither = (mine.get(REMEMBERS) == NEWEST_ORDERS) == (theirs.get(REMEMBERS) == NEWEST_ORDERS)
-    return both_or_neither and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
+    return both_or_neither and all(mine.get(name) == theirs.get(name) for name in (KEYS, ORDER_BY, VERSIONS))
 
 
 def refuse_other_upserts(
@@ -155,7 +160,7 @@ def refuse_other_upserts(
         if upserts.terms is not None
         and upserts.branch == plan.write.sink.branch_name
         and (mine[REMEMBERS] or upserts.terms.get(REMEMBERS))
-        and not (keys_are_readable and upserts.keys_are_readable and shares_keys(mine, upserts.terms))
+        and not (keys_are_readable and upserts.keys_are_readable and can_share_remembered_keys(mine, upserts.terms))
         and not accepted & {name, *upserts.formerly}
         and not own_names & set(upserts.beside)  # `--beside` accepted this pipeline for the other one
     }
@@ -183,11 +188,11 @@ def _refused(
         keeper, writer, terms = other, plan.pipeline, others[other]
     kept = terms[REMEMBERS]
     if kept == NEWEST_ORDERS:
-        order = "log position" if terms.get(NEWEST) in (None, LOG_ORDER) else "order_by value"
+        order = "log position" if terms.get(ORDER_BY) in (None, LOG_ORDER) else "order_by value"
         kept = f"the newest {order} of each key"
     accepted_by = " ".join(f"--beside {name}" for name in sorted(others))
     how_to_fill = "filled with --full-refresh" if own is None else "under a new name, into a new table"
-    comparable = shares_keys(mine, others[other])
+    comparable = can_share_remembered_keys(mine, others[other])
     difference_note = "" if comparable else ", but with other keys, order_by or options"
     unknown_note = f", which {writer} does not know" if comparable else ""
     fixes = [
@@ -210,7 +215,7 @@ def _refused(
 
 
 def sharing_notes(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
-    """The notes of a plan on the other pipelines with which the pipeline shares remembered keys.
+    """The plan's notes about the other pipelines that share remembered keys with the pipeline.
 
     Args:
         own: The upserts that the pipeline's record describes; None before the pipeline's first start.
@@ -221,5 +226,7 @@ def sharing_notes(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]
     return [
         f"{name} also upserts, by the same keys and order_by: each pipeline knows the keys that the other has deleted"
         for name, other in sorted(others.items())
-        if other.keys_are_readable and other.branch == plan.write.sink.branch_name and shares_keys(mine, other.terms)
+        if other.keys_are_readable
+        and other.branch == plan.write.sink.branch_name
+        and can_share_remembered_keys(mine, other.terms)
     ]

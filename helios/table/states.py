@@ -134,8 +134,9 @@ def row_key_columns(before: State, after: State, given: Sequence[str]) -> tuple[
     declared column cannot be compared.
 
     Args:
-        given: The columns that the user names. If empty, the table's identifier fields are used. Without identifier
-            fields, these are the keys by which the table's pipelines upsert, if all of them have the same keys.
+        given: The columns that the user names. If empty, the table's identifier fields are used. If the table has no
+            identifier fields, the keys of the pipelines that upsert into it are used, if all these pipelines have the
+            same keys.
 
     Raises:
         NotFound: The later state has no column of a given name.

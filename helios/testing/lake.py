@@ -213,7 +213,10 @@ class Lake:
         return self._spark
 
     def start(self, components: Sequence[str]) -> SparkSession:
-        """Returns the lake's session. If Spark does not run, starts Spark with the jars of the components."""
+        """Returns the lake's session. The first call creates it.
+
+        If this process has no Spark yet, Spark is started with the jars of the components.
+        """
         if self._spark is None:
             from helios.testing.spark.runs import declare, new_session
 
@@ -256,7 +259,7 @@ class Lake:
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
     def with_target_in_lake(self, pipeline: Pipeline) -> Pipeline:
-        """Returns a copy of the pipeline whose target is in the lake.
+        """Returns a copy of the pipeline that writes into the lake; the pipeline itself if its target is in memory.
 
         Raises:
             InputError: A test cannot replace the target.

@@ -39,7 +39,7 @@ class Target:
         name: The table's name in messages.
         partitioned_by: The source columns of the partition spec.
         sorted_by: The source columns of the sort order.
-        identifiers: The identifier columns, which must be required.
+        identifiers: The identifier columns. Iceberg demands that each of them is NOT NULL.
         format_version: The table's format version; `variant` needs 3.
     """
 
@@ -56,7 +56,7 @@ class Change:
     """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The path of the field, with the names that are valid after the changes before this change.
+        path: The path of the field just before this change, when all earlier changes are applied.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Checks aggregates of a stream: they are appended after a watermark, or upserted by their group columns."""
+"""Checks aggregates of a stream: each must be appended after a watermark, or upserted by its group columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """True if a flow follows its source, or the source of a flow that it joins or unites with."""
+    """True if a flow, or any flow that is joined or united with it, reads its source as a stream."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
@@ -126,7 +126,7 @@ def alias_of(text: str) -> str | None:
 def _query_groups(query: str) -> tuple[str, ...] | None:
     """The group columns of a query; None if the outer SELECT does not group.
 
-    The name of a group that the query does not select is the text of the group.
+    A GROUP BY expression that is not in the SELECT list is named by its own SQL text.
     """
     if "group" not in query.lower():
         return None  # so the parser need not be imported
@@ -168,7 +168,7 @@ def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_group_names(condition: Node, select: Node) -> Node:
-    """A condition of a grouping query, in which the names of the result replace the expressions of the groups."""
+    """Copies a condition of a query with GROUP BY; in the copy, the output name of a group replaces its expression."""
     from sqlglot import exp
 
     names = {group: _output_name(group, select.expressions) for group in select.args["group"].expressions}
@@ -250,7 +250,10 @@ def _fix_for_distinct(called: Node) -> str:
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before the aggregate: watermark("ts", "10 minutes") >> dedupe("ts", "...").'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    by_table = "write each value of a group once to a table, and count the rows of that table in a batch"
+    by_table = (
+        "write each distinct value of each group as one row of a table, and count the rows of each group in a pipeline "
+        "that reads this table once"
+    )
     return f"count distinct values approximately, with {counted}; or {by_table}."
 
 

@@ -38,16 +38,16 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
     """Yields a problem for each `dedupe` without `within` if none of its keys can have a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        times: set[str] | None = set()
+        watermarked: set[str] | None = set()
         for step in inner.steps:
-            if times is not None and isinstance(step, Dedupe) and step.within is None:
-                if times.isdisjoint(key.lower() for key in step.keys):
+            if watermarked is not None and isinstance(step, Dedupe) and step.within is None:
+                if watermarked.isdisjoint(key.lower() for key in step.keys):
                     yield unbounded_dedupe_error(step)
-            elif times is not None:
-                times = _times_after(step, times)
+            elif watermarked is not None:
+                watermarked = _watermarked_after(step, watermarked)
 
 
-def _times_after(step: Step, times: set[str]) -> set[str] | None:
+def _watermarked_after(step: Step, watermarked: set[str]) -> set[str] | None:
     """The names of the columns with a watermark after a step, in lower case.
 
     None if this is unknown. Then every column may have a watermark.
@@ -55,12 +55,12 @@ def _times_after(step: Step, times: set[str]) -> set[str] | None:
     if step.traits.opaque or isinstance(step, (Join, Union)):
         return None
     if isinstance(step, Watermark):
-        return times | {step.column.lower()}
-    kept = {after.lower() for name in times if (after := step.name_after(name)) is not None}
+        return watermarked | {step.column.lower()}
+    kept = {after.lower() for name in watermarked if (after := step.name_after(name)) is not None}
     copies = step.unchanged if isinstance(step, Select) else ()
     if isinstance(step, WithColumns):
         copies = tuple((expression, name) for name, expression in step.columns)
-    return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in times}
+    return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in watermarked}
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:

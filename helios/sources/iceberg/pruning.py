@@ -1,7 +1,7 @@
 """Translates predicates into PyIceberg's expressions, to find the files that a scan skips. No JVM is needed.
 
-`helios.spark.iceberg.filters` does the same for a run. If PyIceberg cannot express a condition that AND joins, this
-module ignores the condition. The plan then counts too many files, never too few.
+`helios.spark.iceberg.filters` does the same for a run. A predicate is split at its ANDs. A part that PyIceberg cannot
+express is left out. The plan then counts too many files, never too few.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class _Unknown(Exception):
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
-    """Joins predicates in Spark SQL over a table's columns with AND, as far as PyIceberg can express the predicates."""
+    """One expression of PyIceberg for all predicates, joined with AND.
+
+    The predicates are Spark SQL over the table's columns. The parts that PyIceberg cannot express are left out.
+    """
     from pyiceberg.expressions import AlwaysTrue, And
 
     conjunction: BooleanExpression = AlwaysTrue()
@@ -97,8 +100,8 @@ def _compared(operator: str, name: str, column_type: IcebergType, literal: Node)
     # In Spark, NaN is greater than any number. Iceberg's bounds of a column leave NaN out.
     if operator in ("GT", "GTE"):
         return _make("Or", comparison, _make("IsNaN", name))
-    # In Spark, NOT (x < 1) is true for NaN. Because of NotNaN, PyIceberg negates this expression to x >= 1 OR IsNaN(x),
-    # and so keeps files with NaN.
+    # In Spark, NOT (x < 1) is true for NaN. So x < 1 becomes x < 1 AND NotNaN(x). PyIceberg negates that to
+    # x >= 1 OR IsNaN(x), which keeps files with NaN.
     if operator in ("LT", "LTE"):
         return _make("And", comparison, _make("NotNaN", name))
     return comparison

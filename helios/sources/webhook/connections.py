@@ -1,8 +1,9 @@
 """Limits the connections of a server: closes idle connections, and connections whose headers do not arrive in time.
 
 uvicorn has no timeout for headers, and does not limit the size of headers. The setting `timeout_keep_alive` of uvicorn
-limits only the time between two requests. With `limit_concurrency`, uvicorn answers 503 to all clients while idle
-connections hold the file handles. The protocol in this module closes connections that wait too long.
+limits only the time between two requests. The setting `limit_concurrency` does not help: idle connections count too,
+and while there are too many of them, uvicorn answers 503 to all clients. The protocol in this module closes connections
+that wait too long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEADER_SECONDS = 10.0
 """The seconds in which the headers of a request must arrive.
 
-They begin when the connection opens. For a later request of the connection, they begin with the request's first byte.
+The time starts when the connection opens; for a later request of the same connection, with the request's first byte.
 """
 
 MAX_HEADER_BYTES = 64_000

@@ -393,8 +393,8 @@ class Backfill:
             plan=self._plan,
             table=self._table,
             notes=self._notes,
-            ask=asdict(self._ask),
+            request=asdict(self._ask),
             computed_from=computed_from(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
-            note=self._note,
+            say=self._note,
             names=names_of(self._table, self._plan.write.pipeline_names, self._live_position().record),
         )

@@ -46,21 +46,22 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
         lease.release()
 
 
-def computed_from(plan: Plan, reads: Sequence[str]) -> list[str]:
+def computed_from(plan: Plan, inputs: Sequence[str]) -> list[str]:
     """Values that identify the script and the inputs from which a backfill computes its rows.
 
-    The values are: the fingerprint of the steps; a hash of the script and of its modules in the same folder; `reads`.
+    The values are: the fingerprint of the steps; a hash of the script and of its modules in the same folder; `inputs`.
 
     Args:
-        reads: The id of the pipeline's checkpoint; the current states of the sources that are not followed; and the
-            number of the pipeline's last batch, if a further batch of the pipeline could make the backfill fail.
+        inputs: The id of the pipeline's checkpoint; the current state of each source that is read once, not followed;
+            and, if the backfill cannot be resumed after a further batch of the pipeline, the number of the pipeline's
+            last batch.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():
         modules = reachable(script, script.parent) if script.suffix == ".py" else []
         for file in dict.fromkeys((script, *modules)):
             digest.update(file.read_bytes())
-    return [plan.fingerprint, digest.hexdigest()[:16], *reads]
+    return [plan.fingerprint, digest.hexdigest()[:16], *inputs]
 
 
 @dataclass(kw_only=True)
@@ -69,19 +70,19 @@ class BackfillStart:
 
     Attributes:
         table: Iceberg's table object of the target.
-        ask: The request: the filter or the commits to repair, and the options.
+        request: The filter or the commits to repair, and the options.
         computed_from: The result of the function `computed_from`. If the result has changed, a stopped backfill is not
             resumed.
-        note: If the inputs of a stopped backfill have changed, this function is called with a line for the user.
+        say: If the inputs of a stopped backfill have changed, this function is called with a line for the user.
         names: The present name and the former names of the pipeline.
     """
 
     plan: Plan
     table: JavaTable
     notes: Notes
-    ask: Mapping[str, object]
+    request: Mapping[str, object]
     computed_from: Sequence[str]
-    note: Callable[[str], None]
+    say: Callable[[str], None]
     names: Iterable[str]
 
     def ledger(self, id: str) -> Ledger:
@@ -92,21 +93,21 @@ class BackfillStart:
     def resumed(self) -> tuple[State, Ledger] | None:
         """The state and the ledger of the stopped backfill, to resume it; None if this backfill starts over."""
         state = self.notes.load()
-        if state is None or state.ask != self.ask:
+        if state is None or state.request != self.request:
             return None
         ledger = self.ledger(state.id)
         record = ledger.load()
         if record is None or record.checkpoint != state.id:
             return None
-        if list(state.made_by) != list(self.computed_from):
+        if list(state.computed_from) != list(self.computed_from):
             if record.batch >= 0:
-                script_changed = list(state.made_by[:2]) != list(self.computed_from[:2])
+                script_changed = list(state.computed_from[:2]) != list(self.computed_from[:2])
                 change = (
                     "the script has changed"
                     if script_changed
                     else "a joined table or the checkpoint has changed, or the pipeline has run another batch,"
                 )
-                self.note(f"{change} since this backfill was stopped: the backfill starts over")
+                self.say(f"{change} since this backfill was stopped: the backfill starts over")
             return None
         try:
             ledger.refuse_rollback(record)
@@ -121,7 +122,7 @@ class BackfillStart:
             InputError: A stopped backfill did not run its catch-up slice, and this backfill has no such slice.
         """
         self._refuse_skipped_catch_up(slices)
-        state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.computed_from, slices=slices)
+        state = State(id=uuid.uuid4().hex, request=self.request, computed_from=self.computed_from, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
         self.notes.checkpoint.keep_plan(self.plan, of_run=False)
@@ -133,34 +134,34 @@ class BackfillStart:
         if stopped is None or mode.order_by is None or any(slice.name == CATCH_UP for slice in slices):
             return
         catch_up = next((slice for slice in stopped.slices if slice.name == CATCH_UP), None)
-        if catch_up is not None and self._has_committed_since(catch_up):
+        if catch_up is not None and self._backfill_has_committed_since(catch_up):
+            command = f"helios backfill SCRIPT {_options(stopped.request)}"
             raise InputError(
                 f"an earlier backfill of {self.plan.pipeline} by --where was stopped and is not finished: rows that "
                 "arrived meanwhile may be missing until you finish that backfill.",
                 where=self.plan.origin,
-                fix=f"finish that backfill: helios backfill SCRIPT {_options(stopped.ask)}. Then repeat this command.",
+                fix=f"finish that backfill: {command}. Then repeat this command.",
             )
 
-    def _has_committed_since(self, catch_up: Slice) -> bool:
+    def _backfill_has_committed_since(self, catch_up: Slice) -> bool:
         """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        Also True if snapshots have expired, because an expired snapshot may be a commit of a backfill. The stopped
-        backfill may have taken over the catch-up slice of an earlier stopped backfill. Then the commits of both
-        backfills count.
+        Also True if snapshots have expired, because an expired snapshot may be a commit of a backfill. If the stopped
+        backfill took the slice over from a backfill that was stopped before it, a commit of either backfill is enough.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())
         return next(commits_since(catch_up, history, self.names), None) is not None or history.expired is not None
 
 
-def _options(ask: Mapping[str, object]) -> str:
+def _options(request: Mapping[str, object]) -> str:
     """The options of a backfill by --where, for a shell.
 
     Examples:
         >>> print(_options({"where": "name = 'x'", "by": "day", "trusts_expired": True}))
         --where "name = 'x'" --by day --trust-expired
     """
-    where = str(ask["where"])
+    where = str(request["where"])
     quoted = shlex.quote(where) if set(where) & set('"$`\\!') else f'"{where}"'
-    by = f" --by {shlex.quote(str(ask['by']))}" if ask.get("by") else ""
-    return f"--where {quoted}{by}{' --trust-expired' if ask.get('trusts_expired') else ''}"
+    by = f" --by {shlex.quote(str(request['by']))}" if request.get("by") else ""
+    return f"--where {quoted}{by}{' --trust-expired' if request.get('trusts_expired') else ''}"

@@ -18,7 +18,7 @@ from helios.spark.jvm.types.files import (
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaIterable, JavaList
 
-FileOf = TypeVar("FileOf", JavaDataFile, JavaDeleteFile)
+AnyFile = TypeVar("AnyFile", JavaDataFile, JavaDeleteFile)
 
 ADDED, DELETED = "ADDED", "DELETED"
 
@@ -46,10 +46,10 @@ def removed_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDe
 def _files(
     table: JavaTable,
     snapshot: JavaSnapshot,
-    from_snapshot: Callable[[JavaFileIO], JavaIterable[FileOf]],
+    from_snapshot: Callable[[JavaFileIO], JavaIterable[AnyFile]],
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
-) -> Iterable[FileOf]:
+) -> Iterable[AnyFile]:
     """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot list the files.
 
     Args:
@@ -60,13 +60,14 @@ def _files(
     io = table.io()
     if not _has_spec_of_dropped_column(table):
         return from_snapshot(io)
-    return cast("list[FileOf]", _with_status(table, snapshot, manifests(io), status))
+    return cast("list[AnyFile]", _with_status(table, snapshot, manifests(io), status))
 
 
 def _has_spec_of_dropped_column(table: JavaTable) -> bool:
     """True if an old partition spec uses a column that has been dropped since.
 
-    Iceberg then writes manifests of the spec without the column. It cannot read the spec from these manifests.
+    Iceberg then writes the spec into manifests with a schema that lacks the column, and cannot read the spec back from
+    these manifests.
     """
     if len(table.specs()) < 2:  # Iceberg does not drop a column of the current spec
         return False

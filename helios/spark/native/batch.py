@@ -36,7 +36,7 @@ def refuse_small(size: int | None) -> None:
     """Raises `SmallBatch` for a batch that is too small for the engine.
 
     Args:
-        size: The size of the batch in bytes, for an upsert plus the size of the target; None if unknown.
+        size: The size of the batch in bytes; for an upsert, the size of the target is added. None if unknown.
     """
     if size is not None and size < engine.MIN_NATIVE_BYTES:
         raise SmallBatch(f"a batch has less than {engine.MIN_NATIVE_BYTES >> 20} MB")
@@ -85,7 +85,8 @@ class NativeBatch:
     Attributes:
         catalog: The catalog of the table that is written.
         only_if_better: Whether to leave the batch to Spark if Spark is faster, or writes far fewer files.
-        explain: If Spark must write the batch, this function is called with the reason.
+        explain: This function is called with the reason why Spark must write the batch, unless the batch is only too
+            small.
         counted_by_spark: Whether Spark has planned a read of the same files, and so has counted the files already.
         files_counted: A flag, as a list: empty before the files are counted, not empty afterwards. After a conflict the
             batch is written again, but its files are not counted again.
@@ -109,7 +110,7 @@ class NativeBatch:
             self.explain(str(reason))
 
     def count_files(self) -> None:
-        """Counts the files as read. Another call does nothing."""
+        """Reports the files for the run's count of read files. A second call does nothing."""
         if not self.files_counted:
             self.files_counted.append(True)
             self.files.report_read(self.counted_by_spark)
@@ -137,7 +138,7 @@ class NativeBatch:
         """Writes the files of the target.
 
         Args:
-            partitions: The number of partitions that the batch is expected to have.
+            partitions: The number of the table's partitions into which the batch is expected to write; 0 if unknown.
 
         Raises:
             NotNative: Spark must write the batch. All files that the engine has written are deleted.
@@ -190,8 +191,8 @@ def run_tasks(spark: SparkSession, kind: str, work: str, shares: Sequence[Share]
         The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # The function is pickled by value. So an executor without Helios can also run it: the function then refuses the
-    # work. Like the tasks of Iceberg, the pickle has the credentials of the stores.
+    # The function is pickled by value. So it also starts on an executor without Helios. There it refuses the work, and
+    # Spark writes the batch. Like the tasks of Iceberg, the pickle has the credentials of the stores.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 

@@ -77,7 +77,7 @@ def last_partition_count(table: JavaTable) -> int:
 def refuse_many_planned_files(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
     """Raises `NotNative` for a batch whose tasks would write many more files than Spark would.
 
-    `partitions` is the number of partitions that the batch is expected to have.
+    `partitions` is the number of the table's partitions into which the batch is expected to write; 0 if unknown.
     """
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_too_many(len(shares) * partitions, partitions, size, target.file_size):

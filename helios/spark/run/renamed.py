@@ -31,8 +31,10 @@ def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
     old.move(new)
 
 
-def retarget(context: SinkContext, identity: Identity) -> Identity:
-    """Renames the files of a checkpoint whose names contain the target's name.
+def rename_target_files(context: SinkContext, identity: Identity) -> Identity:
+    """After a rename of the target: renames the checkpoint's files that are named after the target.
+
+    The new name is also stored in the checkpoint's identity.
 
     Returns:
         The checkpoint's identity with the target's new name.

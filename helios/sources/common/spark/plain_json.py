@@ -1,7 +1,8 @@
 """Parses plain JSON in one pass, from bytes to Spark's internal rows.
 
-`json_line` and Spark's parser can read every JSON object, but are slower. An object is plain if the parser of this
-module certainly returns the same row as Spark's parser.
+`json_line` and Spark's parser can read every JSON object, but are slower. The parser of this module reads only plain
+objects; for any other object it returns null. An object is plain if this parser is sure to return the row that Spark's
+parser would return. PlainJson.java has the conditions.
 """
 
 from __future__ import annotations

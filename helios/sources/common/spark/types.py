@@ -73,8 +73,8 @@ def as_nullable(kind: DataType) -> DataType:
 def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
     """The narrowest type that can represent all values of two types; None if no type can.
 
-    Types that were `inferred` from text are united more widely. Two different number types are united as double, unless
-    both are integer types. Most other pairs are united as string.
+    If the types were `inferred` from text, more pairs have a union: two different number types become double, unless
+    both are integer types; most other pairs become string.
 
     Examples:
         >>> united(IntegerType(), LongType()).simpleString()
@@ -200,7 +200,8 @@ def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Col
     else:
         changed = ~converted.try_cast(actual).eqNullSafe(value)
     if isinstance(wanted, LongType) and isinstance(actual, (FloatType, DoubleType)):
-        changed = changed | (value >= 2.0**63)  # the cast returns the greatest bigint, and the cast back gives 2**63
+        # 2**63 becomes the greatest bigint, and casts back to 2**63. So the comparison above does not see the change.
+        changed = changed | (value >= 2.0**63)
     bad = value.isNotNull() & changed
     return F.when(~bad, converted), bad
 
