@@ -1,4 +1,7 @@
-"""`helios branch TABLE NAME --publish`: moves main to the head of a branch, and sets the pipelines' records."""
+"""`helios branch TABLE NAME --publish`: moves main to the head of a branch.
+
+Main also gets the progress of the branch's pipelines, so that they can continue in main.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def _print(table: str, publication: Publication) -> None:
     if not publication.has_changes:
         click.echo(f"{table}: main has all commits of {publication.branch} already.")
     elif not publication.moves_main:
-        click.echo(f"{table}: main has all commits of {publication.branch} already, and now the branch's records too.")
+        click.echo(
+            f"{table}: main has all commits of {publication.branch} already. Now main also has the progress of the "
+            "branch's pipelines."
+        )
     else:
         before = f"was at {publication.former}" if publication.former is not None else "was empty"
         commits = counted(publication.commits, "commit")
@@ -60,12 +66,12 @@ def _print(table: str, publication: Publication) -> None:
         )
     for pipeline in publication.pipelines:
         click.echo(
-            f"{pipeline} continues in main after these commits if the script has no .branch({publication.branch!r})."
+            f"{pipeline} can continue in main after these commits: run it without .branch({publication.branch!r})."
         )
     for pipeline in publication.stateful:
         output.say(
             "note",
-            f"{pipeline} has state in its checkpoint. To continue in main, replace .branch({publication.branch!r}) in "
-            f"the script by .named(NAME, was={pipeline!r}).",
+            f"{pipeline} has state in its checkpoint. To continue {pipeline} in main, replace "
+            f".branch({publication.branch!r}) in the script by .named(NAME, was={pipeline!r}).",
             "yellow",
         )

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = ""
 """The value of `--ui` without an address. The page then has the default address."""
 MIN_SECONDS_BETWEEN_READS = 5.0
-"""The shortest time between two reads of a run's tables."""
-MAX_SHARE_OF_READS = 0.05
-"""The largest share of the time that reads of the tables may take."""
+"""The minimum seconds between two reads of a run's tables."""
+MAX_READ_SHARE = 0.05
+"""The maximum share of the run's time that is spent on reading the tables."""
 
 option = click.option(
     "--ui",
@@ -62,26 +62,27 @@ class Page:
         """Shows the plans when the run begins.
 
         Args:
-            refused: The pipelines with problems, which do not run.
-            stop: Asks the run to end after its running batches.
+            refused: The pipelines that have problems, and so do not run.
+            stop: Asks the run to end after the running batches.
+            say: Prints a line for the user.
         """
-        from helios.ui.lake import Lake
+        from helios.ui.lake import LakeReader
 
         def stop_on_request() -> None:
             say("stopping after the running batch, as requested on the page")
             stop()
 
         context = self._loaded.context
-        lake = Lake(
+        lake = LakeReader(
             partial(tables_of, plans),
             partial(status.view_of, plans, context),
             min_seconds=MIN_SECONDS_BETWEEN_READS,
-            max_share=MAX_SHARE_OF_READS,
+            max_share=MAX_READ_SHARE,
         )
         graph_values = graph_json(
             [*named_pipelines(plans), *((result.name, result.pipeline) for result in refused)], context
         )
-        self._live_run.opened(
+        self._live_run.mark_opened(
             graph_values,
             lake,
             stop_on_request,
@@ -92,12 +93,20 @@ class Page:
 
     def close(self) -> None:
         """Shows that the run has ended, and stops the server."""
-        self._live_run.ended()
+        self._live_run.mark_ended()
         self._server.stop()
 
 
 def serve_run(ctx: click.Context, address: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
-    """Serves the live page of `runs`, to which runs are added later, until the command ends; None without `--ui`."""
+    """Serves the live page until the command ends.
+
+    Args:
+        address: The value of `--ui`; None without `--ui`.
+        runs: The runs that the page shows. The command may add runs later.
+
+    Returns:
+        The page; None without `--ui`.
+    """
     if address is None:
         return None
     parsed_address = _parse_address(address)
@@ -107,7 +116,7 @@ def serve_run(ctx: click.Context, address: str | None, runs: Collection[Pipeline
     try:
         page = Page(live_run, start_server(live_run, parsed_address), loaded)
     except BaseException:
-        live_run.ended()
+        live_run.mark_ended()
         raise
     ctx.call_on_close(page.close)
     return page
@@ -123,7 +132,7 @@ def start_server(facts: FactSource, address: Address) -> Server:
     """Starts the server of the live page.
 
     Raises:
-        EnvironmentProblem: The extra is not installed.
+        EnvironmentProblem: The extra `helios-iceberg[ui]` is not installed.
         RunError: The address is in use.
     """
     try:
@@ -145,7 +154,7 @@ def _refused_facts(result: Compiled) -> PipelineFacts:
 
 
 def named_pipelines(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
-    """The declared pipelines of plans, with their names."""
+    """The name and the declared pipeline of each plan."""
     return [(plan.pipeline, plan.declared) for plan in plans]
 
 
@@ -158,7 +167,7 @@ def graph_json(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> d
 
 
 def declared_maintenance(plans: Sequence[Plan]) -> dict[str, str]:
-    """The maintenance that pipelines declare, as text."""
+    """For each pipeline that declares maintenance, the maintenance as text."""
     from helios.plan.text import maintenance_text
 
     sinks = ((plan.pipeline, plan.write.sink.iceberg) for plan in plans)

@@ -1,4 +1,7 @@
-"""Reads lines of JSON objects: splits lines of the same form at their quotes; Arrow parses other lines."""
+"""Reads lines of JSON objects.
+
+If all lines have the form of the first line, they are split at their quotes. Otherwise, Arrow parses all lines.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 END_OF_VALUE = re.compile(rb" *(, *|\})")
 UNQUOTED = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""The text between two quotes around an unquoted value: punctuation, the value, punctuation."""
+"""Matches the text between the quote that ends a name and the next quote, if the value is not quoted.
+
+The text has a colon, the value, and a comma or a closing brace.
+"""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The common form of lines, found by splitting a line into parts at its quotes.
+    """The common form of lines. A line is split at its quotes into parts.
 
     Attributes:
         constant_parts: The parts that are the same in each line, by index.
         quoted: For each string column, the index of the part that is the value.
-        unquoted: For each other column, the index of the part that contains the value, and the text before and after
-            the value in that part.
+        unquoted: For each other column: the index of the part that contains the value, the text before the value in
+            that part, and the text after the value.
     """
 
     constant_parts: Mapping[int, str]
@@ -44,7 +50,10 @@ class Template:
 
     @classmethod
     def of(cls, line: str, lines_format: LinesFormat) -> Template | None:
-        """The template of a JSON object; None if a column is missing, unknown or repeated, or a string is null."""
+        """The template of the object in a line.
+
+        None if a column is missing, a field is not a column or occurs twice, or the value of a string column is null.
+        """
         parts, kinds = line.encode().split(b'"'), dict(lines_format.columns)
         constant_parts, quoted, unquoted = {0: line.partition('"')[0]}, {}, {}
         at, after = 1, b","
@@ -74,6 +83,7 @@ def read(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
 
     Args:
         lines: The lines, in UTF-8 without control characters.
+        count: The number of lines.
 
     Raises:
         NotNative: A line is not plain, see `helios.native.lines`.
@@ -84,10 +94,13 @@ def read(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
 
 
 def _by_template(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame | None:
-    """Parses lines that have the form of the first line; None if a line has another form, or a value is not plain.
+    """Parses lines that all have the form of the first line, and have no backslash.
 
-    Without a backslash, each quote begins or ends a string. So lines that differ only in the parts with values are
-    objects that differ only in values.
+    Each quote of such lines begins or ends a string. So a line that equals the first line outside of the values is an
+    object with the same fields.
+
+    Returns:
+        The rows; None if a line has another form, or if a value is not plain.
     """
     import polars as pl
     import pyarrow as pa
@@ -114,9 +127,10 @@ def _by_template(lines: bytes, lines_format: LinesFormat, count: int) -> pl.Data
 
 
 def _by_arrow(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFrame:
-    """Parses lines with Arrow.
+    """Parses lines with Arrow. Each line must begin with { and end with }.
 
-    No field is nested. So a line that begins with { and ends with } is one object, or Arrow refuses the line.
+    No column is nested, so Arrow refuses an object inside an object. So an object cannot go on in the next line, which
+    begins with { again. If a line has several objects, the number of rows is too large, and the lines are refused.
     """
     import polars as pl
     import pyarrow as pa
@@ -136,7 +150,8 @@ def _by_arrow(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFra
     )
     if table.num_rows != count:
         raise NotNative("a line is not one row")
-    table.validate(full=True)  # Arrow checks the precision of a decimal before it applies the scale
+    # `read_json` checks the precision of a decimal before it applies the scale. So a value may still be too long.
+    table.validate(full=True)
     series = []
     for name, kind in lines_format.columns:
         column = table.column(name)
@@ -147,7 +162,7 @@ def _by_arrow(lines: bytes, lines_format: LinesFormat, count: int) -> pl.DataFra
 
 
 def _type(kind: str) -> pa.DataType:
-    """The Arrow type with which Arrow reads a column: string if `parse_values` converts the texts afterwards."""
+    """The type with which Arrow reads a column; string if `parse_values` converts the values afterwards."""
     import pyarrow as pa
 
     from helios.native.writer import arrow_type

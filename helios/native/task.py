@@ -17,26 +17,27 @@ NO_STORES: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # With this value, Polars's allocator keeps freed memory. By default, the system gets freed memory after half a
-    # second, and to request memory again takes a sixth of a task's time. The memory is free when the worker ends: Spark
-    # ends workers that are idle for a minute.
+    # With this value, Polars's allocator keeps freed memory. By default, the allocator returns freed memory to the
+    # system after half a second. Requesting memory again takes a sixth of a task's time. The system gets the memory
+    # back when the worker ends. Spark ends a worker that is idle for a minute.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """The environment variables that Polars reads when it is first imported."""
 
 
 def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORES) -> str:
-    """Does a share of the work. If the task fails, the files that it wrote are deleted.
+    """Does a share of the work. If the task fails, the files that the task wrote are deleted.
 
     Args:
         kind: The kind of task: a key of `TASKS`.
         work: The input that all tasks have in common, as JSON.
-        name: A name for new files, which no other attempt at any share uses.
+        name: The name of new files. No other attempt at any share uses the same name.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
     Returns:
-        The task's report as JSON. If the task cannot do its share, the report has only one field: `refused`, the reason
-        why Spark must do the work, or `misread`, the reason why Spark would misread a file, too.
+        The task's report as JSON. If the task cannot do its share, the report has only one field. `refused` is the
+        reason why Spark must do the work. `misread` is the reason why neither the engine nor Spark reads a file
+        correctly.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -59,9 +60,10 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
 def _forget_archives() -> None:
     """Drops Python's cached importers of zip archives.
 
-    Before each task Spark's worker calls `importlib.invalidate_caches`, and each cached importer reads its archive's
-    directory again. Pyspark's archive has an importer for each package; all together take a tenth of a second. Python
-    makes new importers when it looks for a module.
+    Before each task, Spark's worker calls `importlib.invalidate_caches`. Then each cached importer reads the directory
+    of its archive again. The archive of PySpark has an importer for each package; together the importers take a tenth
+    of a second. Without cached importers, nothing is read again. Python makes a new importer when it next looks for a
+    module in the archive.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -75,7 +77,7 @@ def write(work_json: str, share: Share, name: str, stores: Stores) -> TaskReport
         share: The files, as the fields of `InputFile`.
 
     Returns:
-        `files`, the Iceberg metadata of the written files; and `dropped`, the count of rows that expectations left out.
+        `files`, the Iceberg metadata of the written files; and `dropped`, the number of rows that expectations dropped.
     """
     from helios.native.reader import Dropped, frames
     from helios.native.writer import TableWriter
@@ -96,17 +98,17 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "write": write,
     "reduce": upsert.reduce,
     "match": upsert.match,
-    "store": upsert.store,
+    "save": upsert.save,
 }
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""Python's exceptions that an unexpected value may cause in the engine. Spark then writes the batch."""
+"""The exceptions of Python that an unexpected value may cause in the engine. Spark then writes the batch."""
 
 
 def _refusal(error: BaseException) -> str | None:
     """The reason to leave a batch to Spark after an error; None if the error must be raised.
 
-    Spark reads the same files, and raises its own error if they cannot be read.
+    If a batch is left to Spark, Spark reads the same files. If Spark cannot read them either, it raises its own error.
     """
     import polars as pl
     import pyarrow as pa

@@ -1,7 +1,7 @@
-"""The tasks of an upsert: first `reduce`, then `match`, then `store`.
+"""The tasks of an upsert: first `reduce`, then `match`, then `save`.
 
 `reduce` writes the newest row of each key to a file beside the target's files. `match` finds the target's rows with
-these keys, and writes files of pairs of old and new rows. `store` writes the new data files. The file of the newest
+these keys, and writes files of pairs of old and new rows. `save` writes the new data files. The file of the newest
 rows and the files of pairs are deleted when the batch has ended.
 """
 
@@ -177,7 +177,7 @@ def _read_keys(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
     return collected(rows.select(*(column.expression() for column in columns), POSITION), count, work)
 
 
-def store(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
+def save(upsert_json: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes the batch's newest rows into files of the target, without rows that are older than the target's row.
 
     Args:

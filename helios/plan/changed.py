@@ -1,4 +1,4 @@
-"""The differences between a pipeline's plan and that of its last run, each with its consequence for the next run."""
+"""The differences between the plans of a pipeline's last run and next run, with their consequences for the next run."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ T = TypeVar("T")
 REFILL = "`helios run --full-refresh` writes the table again; or give the pipeline a new name and a new target"
 NEW_TARGET = "give the pipeline a new name and a new target"
 REFUSED = "refused"
-"""The first word of the consequence of a change that prevents the next run from starting."""
+"""The first word of a consequence if the next run cannot start because of the change."""
 TARGET_SETTINGS = {
     "mode": "later batches are written in the new mode; earlier rows stay as they are",
-    "branch": "later batches go to the other branch; refused if that branch lacks the last batch "
-    "(`helios branch TABLE NAME --publish` adds it to main)",
-    "properties": "only tables that are created later",
-    "snapshot_properties": "only later commits",
-    "writer": "only new files",
-    "routed_by": "only later batches",
-    "quarantine": "only rows that are rejected later",
-    "audits": "only later batches",
-    "maintenance": "from the next run on",
-    "retry": "from the next run on",
+    "branch": "later batches go to the new branch; if that branch lacks the last batch, the next run is refused "
+    "(if the new branch is main, `helios branch TABLE OLD_BRANCH --publish` first adds the batch to it)",
+    "properties": "applies only to tables that are created later",
+    "snapshot_properties": "applies only to later commits",
+    "writer": "applies only to new files",
+    "routed_by": "applies only to later batches",
+    "quarantine": "applies only to rows that are rejected later",
+    "audits": "applies only to later batches",
+    "maintenance": "applies from the next run on",
+    "retry": "applies from the next run on",
 }
-"""The settings that a script gives its target, each with the consequence of a change for an existing table."""
+"""The settings of a target that a script declares, each with the consequence of a change for an existing table."""
 BREAKING = ("mode", "branch", "routed_by")
-"""The settings whose change leaves rows in the table that the new setting would not have written."""
+"""The settings on which the rows in the table depend. After a change, the earlier rows do not fit the new setting."""
 
 KNOWN_FROM_TABLE = ("format_version", "branch", "state", "span")
-"""The fields of a source that Helios reads from its table; they are unknown before the table exists."""
+"""The fields of a source that Helios reads from the source's table. The fields are unknown before the table exists."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Change:
     """One difference between the plan of the last run and that of the next run.
 
     Attributes:
-        part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger` or `version`; for
-            the target `table`, `layout` or a key of `TARGET_SETTINGS`.
-        lines: The difference: a line that begins with `- ` is from the last run, one with `+ ` from the next run.
-        means: The consequence for the next run.
-        additive: Whether the existing rows and the checkpoint stay valid after the change.
+        part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger` or `version`. For
+            the target, this is `table`, `layout` or a key of `TARGET_SETTINGS`.
+        lines: The difference. Lines that begin with `- ` are from the last run, lines with `+ ` from the next run.
+        means: The consequence for the next run; `helios plan --json` prints it under this name.
+        additive: True if the existing rows and the checkpoint stay valid after the change.
     """
 
     part: str
@@ -69,7 +69,11 @@ class Change:
 
 @dataclass(frozen=True)
 class PlanDifference:
-    """The last run's plan and the differences from it; `uncompared` has the texts of steps with unread code."""
+    """The last run's plan, and the differences from the plan of the next run.
+
+    Attributes:
+        uncompared: The texts of the steps that are callables. Helios does not compare the code of callables.
+    """
 
     kept: KeptPlan
     changes: tuple[Change, ...]
@@ -77,7 +81,7 @@ class PlanDifference:
 
 
 def plan_difference(plan: Plan) -> PlanDifference | None:
-    """Compares the plan of the next run with that of the last; None if no run has stored a plan that can be read."""
+    """Compares the plan of the next run with the plan of the last run; None if there is no readable plan of a run."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
@@ -92,7 +96,7 @@ def plan_difference(plan: Plan) -> PlanDifference | None:
 
 
 def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
-    """Yields the differences between the plan of the last run and that of the next run."""
+    """Yields the differences between the plan of the last run and the plan of the next run."""
     before, after = kept.plan, json.loads(json.dumps(lasting_fields(plan.as_json(), plan.state_texts), default=str))
     sink = plan.write.sink.iceberg
     remedy = NEW_TARGET if sink is None or sink.many_tables else REFILL
@@ -118,17 +122,17 @@ def _other_changes(
     """The changes of state, path, columns, target, engine, trigger and version."""
     if before.get("state", after["state"]) != after["state"]:
         lines = (f"- {'; '.join(before['state']) or 'none'}", f"+ {'; '.join(after['state']) or 'none'}")
-        means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {remedy}"
-        yield Change("state", lines, means, additive=False)
-    means = f"{REFUSED}: the positions in the checkpoint are those of the other path; {remedy}"
-    yield from _part_change("path", before["path"], after["path"], means, additive=False)
+        consequence = f"{REFUSED}: the checkpoint has the state of the last run's steps; {remedy}"
+        yield Change("state", lines, consequence, additive=False)
+    consequence = f"{REFUSED}: the positions in the checkpoint are for the read path of the last run; {remedy}"
+    yield from _part_change("path", before["path"], after["path"], consequence, additive=False)
     yield from _column_changes(before["schema"], after["schema"], plan.write.changes)
     yield from _target_changes(before["target"], after["target"], plan)
     yield from _part_change(
         "engine", _engine_text(before["engine"]), _engine_text(after["engine"]), "the rows are the same"
     )
     old_trigger, new_trigger = (_setting_text(Trigger, trigger_text, values["trigger"]) for values in (before, after))
-    yield from _part_change("trigger", old_trigger, new_trigger, "from the next run on")
+    yield from _part_change("trigger", old_trigger, new_trigger, "applies from the next run on")
     yield from _part_change("version", kept.version, VERSION, "the checkpoint and the tables are kept")
 
 
@@ -149,8 +153,8 @@ def _steps_consequence(plan: Plan) -> str:
 
 def _target_changes(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
     """The changes of the target's settings, and the changes that the next run makes to the layout of the table."""
-    means = f"{REFUSED}, unless the table was renamed: the checkpoint belongs to {before['table']}; {NEW_TARGET}"
-    yield from _part_change("table", before["table"], after["table"], means, additive=False)
+    consequence = f"{REFUSED}, unless the table was renamed: the checkpoint belongs to {before['table']}; {NEW_TARGET}"
+    yield from _part_change("table", before["table"], after["table"], consequence, additive=False)
     texts: Mapping[str, Callable[[Any], Any]] = {
         "maintenance": lambda values: _setting_text(Maintenance, maintenance_text, values),
         "retry": lambda values: _setting_text(Retry, retry_text, values),
@@ -165,11 +169,11 @@ def _target_changes(before: Mapping[str, Any], after: Mapping[str, Any], plan: P
         f"+ {change}" for change in plan.write.changes if "COLUMN " not in change and not change.startswith("branch ")
     )
     if layout_changes:
-        yield Change("layout", layout_changes, "only new files; `helios compact` rewrites the others")
+        yield Change("layout", layout_changes, "applies only to new files; `helios compact` rewrites older files")
 
 
 def _setting_text(kind: type[T], render: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
-    """Settings as a plan shows them, from their JSON values."""
+    """The text of settings in a plan, from the JSON values of the settings."""
     if values is None:
         return None
     known = {field.name: values[field.name] for field in fields(kind) if field.name in values}  # type: ignore[arg-type]
@@ -177,54 +181,59 @@ def _setting_text(kind: type[T], render: Callable[[T], str], values: Mapping[str
 
 
 def _engine_text(values: Mapping[str, Any]) -> str:
-    """The engine as a plan shows it, from its JSON values."""
+    """The text of the engine in a plan, from the JSON values of the engine."""
     setting = "auto" if values.get("from_bytes") else "require"
     return str(Engine(native=values["native"], why=values.get("why") or "", setting=setting))
 
 
-def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
-    """Yields the change of one part; nothing if the values are equal. Of mappings, only the changed keys are shown."""
+def _part_change(part: str, before: Any, after: Any, consequence: str, *, additive: bool = True) -> Iterator[Change]:
+    """Yields the change of a part; nothing if the values are equal. For mappings, only changed keys are shown."""
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
         removed = [f"- {key}: {_text(before[key])}" for key in keys if key in before]
         added = [f"+ {key}: {_text(after[key])}" for key in keys if key in after]
-        yield Change(part, (*removed, *added), means, additive)
+        yield Change(part, (*removed, *added), consequence, additive)
     else:
-        yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), means, additive)
+        yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), consequence, additive)
 
 
 def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], remedy: str) -> Iterator[Change]:
-    """The changes of sources that are added, removed or read in another way."""
+    """The changes of sources: a source is added, removed or read in another way."""
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
     both = [name for name in new if name in old]
     # Sources that one of the two plans follows and the other plan reads once.
     toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
-    means = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
+    consequence = f"{REFUSED}: the checkpoint follows other sources; {remedy}"
     if removed or added:
         followed = any(source["followed"] for source in (*before, *after))
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))
-        yield Change("source", lines, means if followed else "read at the next run", additive=not followed)
+        yield Change(
+            "source", lines, consequence if followed else "applies from the next run on", additive=not followed
+        )
     for name in toggled:
         texts = {False: "read once", True: "followed"}
         lines = (name, f"- {texts[old[name]['followed']]}", f"+ {texts[new[name]['followed']]}")
-        yield Change("source", lines, means, additive=False)
+        yield Change("source", lines, consequence, additive=False)
     for name in both:
         old_settings, new_settings = _settings(old[name], new[name]), _settings(new[name], old[name])
         additive = all(key in HARMLESS for key in dict(old_settings.items() ^ new_settings.items()))
-        for change in _part_change("source", old_settings, new_settings, "for later batches", additive=additive):
+        applies = "applies only to later batches"
+        for change in _part_change("source", old_settings, new_settings, applies, additive=additive):
             yield Change("source", (name, *change.lines), change.means, additive)
 
 
 def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a source that the script decides, as texts; `other` is the same source in the other plan."""
+    """The texts of the settings that a script declares for a source. `other` is the same source in the other plan."""
     not_declared: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
     table_existed = [plan_source.get("uuid") is not None for plan_source in (source, other)]
     if any(table_existed) and not all(table_existed):  # the table was created between the two plans
         not_declared += KNOWN_FROM_TABLE
-    if "at" in source and "at" in other:  # `at` is declared; the snapshots that it names change when a branch moves
+    if "at" in source and "at" in other:
+        # `at` is declared, and is compared. `state` and `span` are the snapshots that it names now. They change when a
+        # branch moves.
         not_declared += ("state", "span")
     settings = {key: _text(value) for key, value in source.items() if key not in not_declared}
     # Without a table, the columns are those that the script declares.
@@ -234,9 +243,12 @@ def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[st
 
 
 def _column_changes(before: Any, after: Any, table_changes: Sequence[str]) -> Iterator[Change]:
-    """Yields the change of columns: added, removed, or of another type; nothing if they are known only at run.
+    """Yields the change of columns: added columns, removed columns, and columns of another type.
 
-    `table_changes` are the changes that the next run makes to the table, as text.
+    Yields nothing if the columns are known only while the pipeline runs.
+
+    Args:
+        table_changes: The changes that the next run makes to the table, as text.
     """
     if before is None or after is None:
         return
@@ -248,15 +260,15 @@ def _column_changes(before: Any, after: Any, table_changes: Sequence[str]) -> It
         *(f"- {name} {old[name]}" for name in (*removed, *retyped)),
         *(f"+ {name} {new[name]}" for name in (*added, *retyped)),
     )
-    means = [change for change in table_changes if "COLUMN " in change]
+    consequences = [change for change in table_changes if "COLUMN " in change]
     if added:
-        means.append("new columns are null in earlier rows")
+        consequences.append("new columns are null in earlier rows")
     if removed:
-        means.append("the table keeps the column, which is null in later rows")
+        consequences.append("the table keeps the column, which is null in later rows")
     if retyped and not any(change.startswith("ALTER COLUMN") for change in table_changes):
-        means.append("the table keeps its type")
+        consequences.append("the column keeps its old type in the table")
     if lines:
-        yield Change("column", lines, "; ".join(means), additive=not (removed or retyped))
+        yield Change("column", lines, "; ".join(consequences), additive=not (removed or retyped))
 
 
 def _text(value: Any) -> str:
@@ -274,7 +286,7 @@ def as_json(result: PlanDifference | None) -> dict[str, Any] | None:
 
 
 def as_text(result: PlanDifference | None) -> str:
-    """The result of `plan_difference` as `helios plan` prints it below a plan."""
+    """The result of `plan_difference`, as `helios plan` prints it below a plan."""
     if result is None:
         return ""
     since = f"the plan of {result.kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FEATURES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
-"""The features that a format version adds to the version before it."""
+"""For a format version, the features that the previous version lacks."""
 
 UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
     3: (
         "PyIceberg before 0.10",
         "Polars before 1.44",
-        "ClickHouse 26.9",
-        "Daft 0.7",
+        "ClickHouse (tested: 26.9)",
+        "Daft (tested: 0.7)",
         "Amazon Athena",
         "engines with Iceberg's Java library before 1.8",
     ),
 }
-"""The readers that fail on a table of a format version, or return wrong rows; docs/writing.md has the details."""
+"""For a format version, the readers that fail on its tables, or return wrong rows; docs/writing.md has the details."""
 
 
 def show_format(version: int) -> str:

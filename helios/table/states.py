@@ -1,4 +1,4 @@
-"""The two table states of a comparison: finds them, chooses the columns that identify a row, and compares files.
+"""The two table states of a comparison: finds the states, chooses the columns that identify a row, compares files.
 
 No JVM is started, and no data file is read.
 """
@@ -35,7 +35,8 @@ class State:
 
     Attributes:
         snapshot: The id of the snapshot; None for the state before the first commit.
-        schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
+        schema: The columns of the state. For a branch, these are the table's current columns; otherwise the columns of
+            the snapshot.
         text: The name of the state in messages.
         is_branch_head: Whether the state is the head of a branch other than main.
     """
@@ -47,7 +48,7 @@ class State:
     is_branch_head: bool = False
 
     def same_table(self, other: State) -> bool:
-        """True if both are states of the same table, so that columns are matched by field id."""
+        """True if both states are of the same table. Columns are then matched by field id."""
         return self.table.iceberg.metadata.table_uuid == other.table.iceberg.metadata.table_uuid
 
 
@@ -56,11 +57,11 @@ class RowDiff:
     """The difference between the rows of two states.
 
     Attributes:
-        added: How many rows only the later state has; each duplicate counts.
-        removed: How many rows only the earlier state has.
-        changed: How many rows have other values under the same key.
+        added: The number of rows that only the later state has. Each duplicate counts.
+        removed: The number of rows that only the earlier state has. Each duplicate counts.
+        changed: The number of rows whose key is in both states, with other values.
         sample_changed: Some of the changed rows, each before and after the change.
-        files: How many data files were read.
+        files: The number of data files that were read.
     """
 
     added: int = 0
@@ -129,26 +130,28 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 def row_key_columns(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
     """Returns the columns that identify a row in two states, by their names in the later state.
 
-    The result is empty if no columns are named or declared, or if a declared column cannot be compared.
+    The result is empty if no column is named or declared, if the earlier state lacks one of the columns, or if a
+    declared column cannot be compared.
 
     Args:
-        given: The columns that the user names. If empty, the table's identifier fields are used, or else the keys by
-            which all pipelines of the table upsert.
+        given: The columns that the user names. If empty, the table's identifier fields are used. If the table has no
+            identifier fields, the keys of the pipelines that upsert into it are used, if all these pipelines have the
+            same keys.
 
     Raises:
-        NotFound: The later state has no such column.
-        InputError: A map or a variant is named, or a column that the earlier state lacks or has with another type.
+        NotFound: The later state has no column of a given name.
+        InputError: A given column is a map or a variant, or has no comparable column in the earlier state.
     """
     compared = compared_columns(before, after)
     by_lower = {name.lower(): name for name in compared}
     for key in given:
         if key.lower() not in by_lower:
-            kinds = {field.name.lower(): field.field_type for state in (before, after) for field in state.schema.fields}
-            if key.lower() in kinds and key.lower() in {f.name.lower() for f in after.schema.fields}:
+            if key.lower() in {field.name.lower() for field in after.schema.fields}:
                 raise InputError(
-                    f"--key {key}: {before.table.name} at {before.text} has no column {key!r} of the same type.",
+                    f"--key {key}: {before.table.name} at {before.text} has no column that can be compared with the "
+                    f"column {key!r} of {after.table.name} at {after.text}.",
                     where=caller(),
-                    fix="name a column that both states have.",
+                    fix="name a column that both states have, with comparable types.",
                 )
             raise NotFound(
                 f"--key {key}: {after.table.name} at {after.text} has no column {key!r}. {near_miss(key, compared)}",
@@ -182,7 +185,7 @@ def _declared_keys(state: State) -> list[str]:
 
 
 def _common_columns(before: State, after: State) -> list[str]:
-    """The top-level columns of the later state that the earlier state has too."""
+    """The top-level columns of the later state that are also in the earlier state."""
     if before.same_table(after):
         ids = {field.field_id for field in before.schema.fields}
         return [field.name for field in after.schema.fields if field.field_id in ids]
@@ -194,9 +197,9 @@ def _common_columns(before: State, after: State) -> list[str]:
 
 
 def same_files(before: State, after: State) -> bool:
-    """True if two states of one table have the same live files, so that their rows are the same.
+    """True if two states of one table have the same live files, and so the same rows.
 
-    Manifests that both states name are not read.
+    A manifest that both states name is not read.
     """
     if before.snapshot == after.snapshot:
         return True

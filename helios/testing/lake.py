@@ -41,7 +41,7 @@ _NUMBERS = itertools.count(1)
 
 
 class _EnvironmentWithDefaults(UserDict[str, str]):
-    """The environment variables. A missing variable has a value too, so that a test needs no secrets."""
+    """The environment variables. A missing variable has the value "unset", so that a test needs no secrets."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -54,11 +54,11 @@ class _EnvironmentWithDefaults(UserDict[str, str]):
 
 
 class Lake:
-    """An empty lake. Tables of all catalogs are created in a folder of the test; real lakes are not touched.
+    """An empty lake. Tables of all catalogs are created in a folder of the test. Real lakes are not touched.
 
     Args:
         folder: The folder of the tables and files; by default a temporary folder that `close` removes.
-        config: The configuration to use instead of the script's.
+        config: The configuration to use instead of the configuration of the script.
 
     Examples:
         >>> with Lake() as lake:
@@ -92,7 +92,7 @@ class Lake:
         """Releases the lake's topics, and removes the lake's folder if it is temporary.
 
         Args:
-            ignore_errors: Whether to ignore errors of runs that `expect_error` has not accepted.
+            ignore_errors: Whether to ignore an error of a run that `expect_error` has not accepted.
 
         Raises:
             HeliosError: A run has failed, and `expect_error` has not accepted the error.
@@ -115,7 +115,7 @@ class Lake:
     # tests and tables
 
     def test(self, *pipelines: Pipeline | Iterable[Pipeline]) -> PipelineTest:
-        """The test of a pipeline, or of several that feed each other, in the order in which they run.
+        """The test of a pipeline, or of several pipelines that feed each other. They run in the given order.
 
         Raises:
             InputError: There is no pipeline, or a pipeline has a source or target that a test cannot replace.
@@ -131,11 +131,12 @@ class Lake:
         return test
 
     def table(self, name: str, schema: str | None = None, rows: Sequence[Mapping[str, Any]] = ()) -> TableName:
-        """Creates a table, such as one that a pipeline reads.
+        """Creates a table, for example a table that a pipeline reads.
 
         Args:
             name: "namespace.table" in the default catalog, or "catalog.namespace.table".
-            schema: The columns and Spark SQL types: "id bigint, amount decimal(10,2)"; by default those of the rows.
+            schema: The columns and their Spark SQL types, for example "id bigint, amount decimal(10,2)". By default,
+                the rows determine the columns.
             rows: The rows of the table.
 
         Raises:
@@ -160,7 +161,7 @@ class Lake:
 
         Args:
             name: The table.
-            branch: A branch of the table; by default main.
+            branch: The branch from which the rows are read; by default main.
         """
         return self.rows_of(self.resolved(name), branch)
 
@@ -172,7 +173,7 @@ class Lake:
         return list(scan.to_arrow().to_pylist())
 
     def records(self, topic: str) -> list[Record]:
-        """The records of a topic: those that tests have fed, and those that pipelines have written with `Kafka.sink`.
+        """The records that tests have fed into a topic, and the records that pipelines have written to the topic.
 
         Raises:
             NotFound: No pipeline of the tests reads or writes the topic.
@@ -182,17 +183,17 @@ class Lake:
         return [record for partition in self.topics.logs[topic] for record in partition]
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        """Runs Spark SQL over the lake's tables, like another writer: `DELETE FROM local.shop.orders ...`."""
+        """Runs Spark SQL over the lake's tables, as another writer would: `DELETE FROM local.shop.orders ...`."""
         command = text.split(maxsplit=1)[0].lower()
         if command not in ("select", "show", "describe", "with"):
             self.changed_by_sql = True
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
     def clock(self, moment: str | datetime) -> None:
-        """Sets the time that `current_timestamp()`, `now()` and `current_date()` return from now on.
+        """Sets the time that `current_timestamp()`, `now()` and `current_date()` return after this call.
 
         Args:
-            moment: A datetime or ISO text; a time without a zone is taken as UTC.
+            moment: A datetime or ISO text. A time without a zone is in UTC.
         """
         time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         utc = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
@@ -212,7 +213,10 @@ class Lake:
         return self._spark
 
     def start(self, components: Sequence[str]) -> SparkSession:
-        """Returns the lake's session. Starts Spark with the jars of these components, unless it already runs."""
+        """Returns the lake's session. The first call creates it.
+
+        If this process has no Spark yet, Spark is started with the jars of the components.
+        """
         if self._spark is None:
             from helios.testing.spark.runs import declare, new_session
 
@@ -232,7 +236,7 @@ class Lake:
         set_clock(spark, str(self.now))
 
     def catalog(self, name: str) -> Catalog:
-        """The lake's catalog of this name, created at the first call."""
+        """The lake's catalog of this name. The first call creates the catalog."""
         if name not in self._catalogs:
             catalog = Catalog.local(name, path=self.folder / "catalogs" / name)
             self._catalogs[name] = catalog
@@ -243,7 +247,7 @@ class Lake:
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context for compiling: the lake's catalogs replace those of the configuration and the scripts."""
+        """The context for compiling. The lake's catalogs replace the catalogs of the configuration and the scripts."""
         pipelines = list(pipelines)
         script = pipelines[0].origin.file if pipelines else ""
         folder = Path(script).resolve().parent if os.path.exists(script) else Path.cwd()
@@ -255,7 +259,7 @@ class Lake:
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
     def with_target_in_lake(self, pipeline: Pipeline) -> Pipeline:
-        """Returns the pipeline with its target replaced by one in the lake.
+        """Returns a copy of the pipeline that writes into the lake; the pipeline itself if its target is in memory.
 
         Raises:
             InputError: A test cannot replace the target.
@@ -272,7 +276,7 @@ class Lake:
             raise InputError(
                 f"{sink.label()} writes to another system, which a test cannot replace.",
                 where=sink.origin,
-                fix='test the stream before it: `lake.test(stream >> Memory.sink("out"))`.',
+                fix='test the stream without this target: `lake.test(stream >> Memory.sink("out"))`.',
             )
         catalog = self.catalog(table.catalog.name) if isinstance(table.catalog, Catalog) else table.catalog
         in_lake = replace(table, catalog=catalog, checkpoint_location=None, flush_rows=None, maintenance=None)

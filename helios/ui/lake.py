@@ -69,14 +69,14 @@ class LoadedTable:
     read_at: float = 0.0
 
 
-class Lake:
+class LakeReader:
     """Reads tables in its own thread while a page is open.
 
     Args:
         load_tables: Loads the tables, in their current state.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
-        least: The minimum seconds between two reads.
-        share: The maximum share of time that the thread spends reading.
+        min_seconds: The minimum seconds between two reads.
+        max_share: The maximum share of time that the thread spends reading.
         on_new: Is called with the commits that are new since the last read, oldest first.
         eager: Whether to read once before the first page opens.
     """

@@ -13,7 +13,7 @@ from helios.metrics.metrics import Metrics
 from helios.metrics.prometheus import exposition
 from helios.ui.facts import Backlog, Json, PipelineFacts, Problem, TimelineEntry
 from helios.ui.feed import Feed
-from helios.ui.lake import Lake
+from helios.ui.lake import LakeReader
 from helios.ui.series import POINT_SECONDS, Series
 
 OPEN_PAGE_SECONDS = 2.0
@@ -87,7 +87,7 @@ class LiveRun:
         self._graph: Json = None
         self._maintenance: Mapping[str, str] = {}
         self._refused: Sequence[PipelineFacts] = ()
-        self._lake: Lake | None = None
+        self._lake: LakeReader | None = None
         self._stop: Callable[[], None] | None = None
         self._state = "starting"
         self._pages = 0
@@ -98,16 +98,16 @@ class LiveRun:
 
     # called by the run
 
-    def opened(
+    def mark_opened(
         self,
         graph: Json,
-        lake: Lake,
+        lake: LakeReader,
         stop: Callable[[], None],
         *,
         maintenance: Mapping[str, str] = MappingProxyType({}),
         refused: Sequence[PipelineFacts] = (),
     ) -> None:
-        """Is called once the pipelines are compiled, when the run begins.
+        """Is called when the run begins, after the pipelines are compiled.
 
         Args:
             stop: Asks the run to end after its running batches.
@@ -137,7 +137,7 @@ class LiveRun:
             self._feed.add([_timeline_entry(event, self._target(name), now)])
         self._wake.set()
 
-    def ended(self) -> None:
+    def mark_ended(self) -> None:
         """Is called when the run has ended. Open pages then receive the last facts."""
         self._state = "ended"
         self._add_samples([*self._runs])

@@ -10,7 +10,7 @@ from helios.table.status import Status
 from helios.table.view import View
 from helios.ui.facts import Backlog, Json, PipelineFacts, TimelineEntry
 from helios.ui.feed import Feed
-from helios.ui.lake import Lake, PipelineInTable
+from helios.ui.lake import LakeReader, PipelineInTable
 from helios.ui.series import finest_count
 
 MIN_SECONDS, MAX_SHARE = 0.5, 0.5
@@ -44,7 +44,7 @@ class WatchedLake:
         self._title, self._graph, self._maintenance, self._targets = title, graph, maintenance or {}, targets
         self._feed = Feed()
         self._drains: dict[str, Drain] = {}
-        self._lake = Lake(
+        self._lake = LakeReader(
             load_tables, view, min_seconds=MIN_SECONDS, max_share=MAX_SHARE, on_new=self._feed.add, eager=True
         )
         self._lake.start()
@@ -150,7 +150,7 @@ class WatchedLake:
         )
 
 
-def _graph(lake: Lake) -> Json:
+def _graph(lake: LakeReader) -> Json:
     """The graph of a lake: the tables that pipelines write, and the sources that the commits record."""
     nodes: dict[str, dict[str, Json]] = {}
     edges: list[dict[str, Json]] = []

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from helios.cli import status, ui_page
 from helios.errors import RunError
 from helios.ui.address import Address
-from helios.ui.lake import Lake
+from helios.ui.lake import LakeReader
 from helios.ui.live import LiveRun
 from helios.ui.server import Server
 from helios.ui.watch import WatchedLake
@@ -57,9 +57,9 @@ class Shown:
         self.runs = [Run(name_of(n), f"local.page.{name_of(n)}") for n in range(TABLES)]
         self.facts = LiveRun(self.runs, token=SECRET, title="pipeline.py")
         look, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
-        self.lake = Lake(look, view, min_seconds=1, max_share=0.5, eager=True)
+        self.lake = LakeReader(look, view, min_seconds=1, max_share=0.5, eager=True)
         self.stopped = threading.Event()
-        self.facts.opened(GRAPH, self.lake, self.stopped.set, maintenance={"t00": "expire snapshots after 5 d"})
+        self.facts.mark_opened(GRAPH, self.lake, self.stopped.set, maintenance={"t00": "expire snapshots after 5 d"})
         self.server = Server(self.facts, Address("127.0.0.1", 0, SECRET, guarded=False))
         until(lambda: len(self.lake.tables()) == TABLES)
         self.runs[0].commit(self.facts)
@@ -77,7 +77,7 @@ class Shown:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     made = Shown(tmp_path_factory.mktemp("lake"))
     yield made
-    made.facts.ended()
+    made.facts.mark_ended()
     made.server.stop()
 
 

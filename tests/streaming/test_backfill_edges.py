@@ -87,7 +87,8 @@ def test_rows_that_come_meanwhile_do_not_move(world: Any) -> None:
     notes: list[str] = []
     done = backfill(world, mended, "id < 100", by="DAY", note=notes.append)
     assert (done.resumed, len(notes)) == (0, 1)
-    assert "what the pipeline has read, has changed since this backfill was stopped: it starts over" in notes[0]
+    told = "the pipeline has run another batch, since this backfill was stopped: the backfill starts over"
+    assert told in notes[0]
     found = world.sql(f"SELECT id FROM local.a.t WHERE day = {SIX_LATER}")
     assert sorted(row[0] for row in found) == list(range(16))
 

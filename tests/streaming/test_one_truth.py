@@ -41,7 +41,7 @@ def test_upserts_by_other_orders_that_start_together_are_refused(world: Any) -> 
     runner = world.runner(both, once=True)
     assert not runner.run()
     told = [str(one["error"]) for one in runner.status()]
-    assert "a upserts into local.a.t, too" in told[1]
+    assert "a also upserts into local.a.t" in told[1]
     assert "`helios run --beside a`" in told[1]
     assert "`helios run --beside b`" in told[0]
     # The fix of both errors, as it is written.

@@ -251,13 +251,13 @@ def feeds(world: Any) -> None:
 def test_a_second_pipeline_does_not_bring_back_what_the_first_one_deleted(world: Any) -> None:
     world.run(upserts(world, "a.s", "first"))
     second = upserts(world, "a.more", "second", order_by="n + 0")
-    told = r"first upserts into local\.a\.t, too, by other keys, another order or other options, and first remembers "
+    told = r"first also upserts into local\.a\.t, but with other keys, order_by or options\. first remembers "
     with pytest.raises(InputError, match=told) as refused:
         world.run(second)
     assert world.ids("a.t") == [1]
     # The first two fixes of the error, as they are written.
     fix = str(refused.value.fix)
-    assert fix.startswith("give both the same keys and the same order_by column")
+    assert fix.startswith("give both pipelines the same keys and the same order_by column")
     world.run(upserts(world, "a.more", "second"))
     assert world.ids("a.t") == [1, 3]
     assert "source >> union(other) >> sink" in fix
@@ -289,8 +289,8 @@ def test_upserts_that_stand_beside_each_other_ask_once(world: Any) -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"delete_when": None, "store_order": False}, "first remembers the newest order of each key"),
-        ({"delete_when": None, "order_by": "n + 1"}, "first remembers the newest order of each key"),
+        ({"delete_when": None, "store_order": False}, "first remembers the newest order_by value of each key"),
+        ({"delete_when": None, "order_by": "n + 1"}, "first remembers the newest order_by value of each key"),
         ({"delete_when": None}, None),
         ({"delete_when": None, "order_by": None}, None),
     ],
@@ -315,7 +315,7 @@ def test_a_pipeline_that_begins_to_delete_asks_then(world: Any) -> None:
     world.run(first)
     world.run(second)
     deletes = upserts(world, "a.more", "second")
-    with pytest.raises(InputError, match=r"first upserts into .* too, by .*, and second remembers deleted keys"):
+    with pytest.raises(InputError, match=r"first also upserts into .*, but with .*\. second remembers deleted keys"):
         world.run(deletes)
     world.run(deletes, beside=["first"])
     world.run(deletes)
@@ -355,7 +355,7 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     for source in ("a.one", "a.more"):
         world.fill(source, [2, 3], n="CAST(4 AS int)", gone="false")
     both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two", order_by="n + 0")]
-    told = "two upserts into local.a.t, too, by other keys, another order or other options, and two remembers"
+    told = "two also upserts into local.a.t, but with other keys, order_by or options. two remembers"
     assert told in notes(*both)
 
 

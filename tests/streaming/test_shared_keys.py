@@ -77,7 +77,8 @@ def test_a_second_pipeline_knows_the_deletes_of_the_first(
     plan = world.plan(two)
     noted, problems = with_notes(plan, [plan])
     assert problems == []
-    assert "one upserts by the same keys and order: each knows the keys that the other has deleted" in noted.write.notes
+    note = "one also upserts, by the same keys and order_by: each pipeline knows the keys that the other has deleted"
+    assert note in noted.write.notes
     world.run(two)
     assert world.ids("a.t") == [1, 3]
     arrive(world, "two", (2, 6, False), (9, 5, False))  # of equal orders the later one wins
@@ -266,7 +267,7 @@ def test_a_state_in_a_checkpoint_is_shared_from_the_next_one_on(
     with pytest.raises(InputError, match="one remembers deleted keys, which two does not know") as refused:
         world.run(two)
     # The first fix of the error, as it is written.
-    assert str(refused.value.fix).startswith("run one once with `helios run --new-checkpoint`, and it shares")
+    assert str(refused.value.fix).startswith("run one once with `helios run --new-checkpoint`; then one shares")
     world.run(one_deletes, new_checkpoint=True)
     assert not there.exists()
     world.run(two)

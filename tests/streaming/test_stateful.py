@@ -146,7 +146,7 @@ def test_a_group_with_an_alias_is_a_key_and_a_column_for_its_aggregates(world: A
 def test_an_aggregate_without_a_watermark_is_a_check_error(world: Any) -> None:
     world.fill("a.s", [1])
     endless = world.source("a.s").incremental() >> aggregate("id", n="count(*)") >> world.sink("a.t")
-    with pytest.raises(CheckFailed, match=r"has no end.*append after a watermark"):
+    with pytest.raises(CheckFailed, match=r"are never final.*append after a watermark"):
         world.run(endless)
 
 

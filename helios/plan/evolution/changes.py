@@ -20,9 +20,9 @@ class Policy:
 
     Args:
         mode: `strict`, `add_columns` or `full`.
-        renames: Pairs of the old and the new name; nested fields by their path: `address.zip`, `address.postcode`.
-        drops: Columns and nested fields to drop, by name or path.
-        source_renames: Pairs of the former and the present name of fields that source tables have renamed.
+        renames: Pairs of the old and the new name. A nested field is named by its path: `address.zip`.
+        drops: The columns and nested fields to drop. A nested field is named by its path.
+        source_renames: Pairs of the former and the present name, for fields that source tables have renamed.
     """
 
     mode: Mode = "add_columns"
@@ -33,13 +33,13 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The table to which the stream is written; names of nested columns are dotted.
+    """The table to which the stream is written. The name of a nested column is its path, with dots.
 
     Args:
         name: The table's name in messages.
         partitioned_by: The source columns of the partition spec.
         sorted_by: The source columns of the sort order.
-        identifiers: The identifier columns, which must be required.
+        identifiers: The identifier columns. Iceberg demands that each of them is NOT NULL.
         format_version: The table's format version; `variant` needs 3.
     """
 
@@ -56,7 +56,7 @@ class Change:
     """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The path of the field, with the names that the earlier changes give.
+        path: The path of the field just before this change, when all earlier changes are applied.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class Change:
         return _edit(fields, self.path, self.edit)
 
     def edit(self, old: Field) -> Field | None:
-        """The field after this change; None when it is dropped."""
+        """The field after this change; None if the change drops the field."""
         raise NotImplementedError
 
 
@@ -102,7 +102,7 @@ class Widen(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Relax(Change):
-    """A required field that becomes optional."""
+    """Makes a required field optional."""
 
     def __str__(self) -> str:
         return f"ALTER COLUMN {sql_path(self.path)} DROP NOT NULL"
@@ -143,7 +143,7 @@ def evolved(fields: Fields, changes: Iterable[Change]) -> Fields:
 
 
 def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> Fields:
-    """The fields, with the field at a path edited; the field is dropped if `edit` returns None."""
+    """Edits the field at a path, and returns all fields. If `edit` returns None, the field is dropped."""
     head, *rest = path
 
     def edited(field: Field) -> Field | None:
@@ -160,7 +160,7 @@ def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> 
 def named_changes(
     stream: Fields, target: Target, policy: Policy, where: Origin | None
 ) -> tuple[list[Change], list[DeclarationError]]:
-    """The renames and drops that a table still needs, and their problems."""
+    """The renames and drops that a table still needs, and the problems of the renames and drops."""
     named = _NamedChanges(stream, target, where)
     problem = named.policy_problem(policy)
     if problem is not None:
@@ -171,13 +171,13 @@ def named_changes(
 
 
 class _NamedChanges:
-    """Looks up the names of renames and drops in the table and in the stream, without regard to case.
+    """Looks up the names of renames and drops in the table and in the stream. The case of names is ignored.
 
-    `rename` and `drop` return the change, a problem, or None if an earlier run has made the change.
+    `rename` and `drop` return the change or a problem. They return None if an earlier run has made the change.
 
     Attributes:
-        table: By dotted name in lower case: the path of a field of the table, and whether it is fixed (see `_paths`).
-        stream: The dotted names of the stream's fields, in lower case.
+        table: For each path in lower case: the path as the table has it, and whether the field is fixed, see `_paths`.
+        stream: The paths of the stream's fields, in lower case.
     """
 
     def __init__(self, stream: Fields, target: Target, where: Origin | None) -> None:
@@ -190,7 +190,7 @@ class _NamedChanges:
         return DeclarationError(message, where=self.where, fix=fix)
 
     def policy_problem(self, policy: Policy) -> DeclarationError | None:
-        """The problem of renames and drops that the mode does not allow, or that depend on each other."""
+        """The problem of renames and drops that the mode does not allow, or that overlap."""
         names = [name for pair in policy.renames for name in pair] + list(policy.drops)
         if names and policy.mode != "full":
             message = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
@@ -198,8 +198,10 @@ class _NamedChanges:
         for first, second in combinations(names, 2):
             if _overlap(first, second):
                 return self.problem(
-                    f"renames and drops name {first!r} and {second!r}: a second run could not tell which are done.",
-                    "name each column once; make swaps, chains and changes inside one another in several releases.",
+                    f"renames and drops: {first!r} and {second!r} overlap, so a second run could not tell which of "
+                    "the changes are done.",
+                    "name each column once; to swap names, to rename in a chain, or to change both a struct and its "
+                    "fields, use several releases.",
                 )
         return None
 
@@ -214,12 +216,12 @@ class _NamedChanges:
         if old.lower() in self.stream:
             return self.problem(
                 f"renames: the stream still carries {old!r}, which becomes {new!r} in {self.target.name}.",
-                f'rename it in the stream too: rename({{"{old}": "{new}"}}).',
+                f'rename the column in the stream as well: rename({{"{old}": "{new}"}}).',
             )
         if old_field:
             return self._rename(old, new, *old_field)
         if new_field or new.lower() in self.stream:
-            return None  # an earlier run has made the change, or the stream adds a column of the new name
+            return None  # an earlier run has renamed the column, or the stream adds a column with the new name
         return self.problem(
             f"renames: {self.target.name} has no column {old!r}. {near_miss(old, self.names)}",
             "name the column as the table has it.",
@@ -230,32 +232,33 @@ class _NamedChanges:
         name = new[len(parent) :]
         if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
             return self.problem(
-                f"renames: {old!r} cannot become {new!r}: a field stays in its struct, and elements, keys and "
-                "values, and fields inside keys, keep their names.",
-                f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
+                f"renames: {old!r} cannot become {new!r}: a field cannot move out of its struct; and an array's "
+                "element, a map's key or value, and a field inside a key cannot be renamed.",
+                f'write both names with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
             )
         if not parent and name.lower() in METADATA_COLUMNS:
             return self.problem(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
-        # Iceberg 1.12 stores identifiers by their dotted names. A rename updates only the name of a top-level column.
-        is_column = not parent and old.lower() in {i.lower() for i in identifiers}
-        if is_or_contains(path, identifiers) and not is_column:
+        # Iceberg 1.12 stores identifiers by their paths. A rename updates only the path of a top-level column.
+        is_identifier_column = not parent and old.lower() in {i.lower() for i in identifiers}
+        if is_or_contains(path, identifiers) and not is_identifier_column:
             return self.problem(
-                f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
-                "leave it out of renames.",
+                f"renames: Iceberg cannot rename {old!r}: it is, or contains, a nested identifier column of "
+                f"{self.target.name}.",
+                f"leave {old!r} out of renames.",
             )
         return Rename(path=path, new=name)
 
     def drop(self, name: str) -> Drop | DeclarationError | None:
         field_of_table = self.table.get(name.lower())
         if name.lower() in self.stream:
-            fix = f'leave it out of the stream too: drop("{name}").'
+            fix = f'drop the column from the stream as well: drop("{name}").'
             return self.problem(f"drops: the stream still carries {name!r}.", fix)
         if field_of_table is None:
             return None
         path, fixed = field_of_table
         if fixed:
             message = f"drops: {name!r} of {self.target.name} is part of an array or map, and cannot be dropped alone."
-            return self.problem(message, "drop the whole column.")
+            return self.problem(message, "drop the whole array or map.")
         uses = {
             "partitioned": self.target.partitioned_by,
             "sorted": self.target.sorted_by,
@@ -275,7 +278,10 @@ class _NamedChanges:
 def _paths(
     fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
 ) -> Iterator[tuple[Path, bool]]:
-    """The path of every field, and whether the field is fixed: an element, key or value, or inside a key."""
+    """The path of every field, and whether the field is fixed.
+
+    A fixed field is the element of an array, the key or the value of a map, or a field inside a key.
+    """
     for column in fields:
         column_path = (*path, column.name)
         inside_key = in_key or (container == "map" and column.name == "key")
@@ -288,6 +294,6 @@ def _key(path: Path) -> str:
 
 
 def _overlap(a: str, b: str) -> bool:
-    """True if two names are the same column, or one is a field of the other."""
+    """True if two names are the same column, or if one column contains the other."""
     first, second = f"{a.lower()}.", f"{b.lower()}."
     return first.startswith(second) or second.startswith(first)

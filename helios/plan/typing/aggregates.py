@@ -1,4 +1,4 @@
-"""Checks aggregates of a stream: they are appended after a watermark, or upserted by their group columns."""
+"""Checks aggregates of a stream: each must be appended after a watermark, or upserted by its group columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """True if a flow follows its source, or the source of a flow that it joins or unites with."""
+    """True if a flow, or any flow that is joined or united with it, reads its source as a stream."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
@@ -42,9 +42,9 @@ def stateful_steps(flow: Flow) -> list[Step]:
 
 
 def upserts_groups(flow: Flow, sink: Sink) -> bool:
-    """True if a sink upserts the flow's only streaming aggregate by exactly its group columns.
+    """True if a flow has only one streaming aggregate, and the sink upserts by exactly the aggregate's group columns.
 
-    Each batch then emits the changed groups with their new values, so that no group has to be complete.
+    Each batch then emits the changed groups with their new values. So no group has to be complete.
     """
     table = sink.iceberg
     if table is None or table.mode.upsert is None or not is_streaming(flow):
@@ -58,7 +58,8 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 def final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
     """The names that the aggregate's group columns have after the last step.
 
-    Empty if there is no aggregate, or if a later step keeps state or yields several rows for a group.
+    Empty if there is no aggregate, or if a later step keeps state, yields several rows for a group, or drops a group
+    column.
     """
     names: tuple[str, ...] | None = None
     for step in steps:
@@ -77,7 +78,7 @@ def final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
-    """The group columns of a step, by their names in its result; None if the step does not group.
+    """The group columns of a step, by their names in the step's result; None if the step does not group.
 
     Examples:
         >>> group_columns(Aggregate(by=("country", "year(ts) AS y"), columns=(("n", "count(*)"),)))
@@ -96,7 +97,7 @@ def group_columns(step: Step) -> tuple[str, ...] | None:
 
 
 def _output_columns(text: str) -> tuple[Column, ...]:
-    """The output columns of a group's expression; empty if it cannot be parsed."""
+    """The output columns of a group's expression; empty if the expression cannot be parsed."""
     if _WORD.fullmatch(text.strip()):
         return (Column(text.strip(), "unknown"),)
     try:
@@ -106,7 +107,7 @@ def _output_columns(text: str) -> tuple[Column, ...]:
 
 
 def alias_of(text: str) -> str | None:
-    """The alias of an expression; None if it has no alias, or cannot be parsed.
+    """The alias of an expression; None if the expression has no alias, or cannot be parsed.
 
     Examples:
         >>> alias_of("id % 100 AS g"), alias_of("year(ts) y"), alias_of("id"), alias_of("id % 2")
@@ -123,9 +124,12 @@ def alias_of(text: str) -> str | None:
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
-    """The group columns of a query whose outer SELECT groups. A group that is not selected has its text as its name."""
+    """The group columns of a query; None if the outer SELECT does not group.
+
+    A GROUP BY expression that is not in the SELECT list is named by its own SQL text.
+    """
     if "group" not in query.lower():
-        return None  # without importing the parser
+        return None  # so the parser need not be imported
     from sqlglot import exp
 
     node = outer_select(query)
@@ -152,7 +156,7 @@ def outer_select(query: str) -> Node | None:
 
 
 def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that columns have after a query; empty if it computes other values for one of them."""
+    """The names that columns have after a query; empty if a computed value has the name of one of the columns."""
     node = outer_select(query)
     aliased = [item for item in node.expressions if item.alias] if node is not None else []
     values = [(item.alias, item.unalias().unnest()) for item in aliased]
@@ -164,7 +168,7 @@ def _selected_names(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_group_names(condition: Node, select: Node) -> Node:
-    """A condition of a grouping query, with the groups' expressions replaced by their names in the result."""
+    """Copies a condition of a query with GROUP BY; in the copy, the output name of a group replaces its expression."""
     from sqlglot import exp
 
     names = {group: _output_name(group, select.expressions) for group in select.args["group"].expressions}
@@ -173,7 +177,7 @@ def with_group_names(condition: Node, select: Node) -> Node:
 
 
 def _output_name(group: Node, items: Sequence[Node]) -> str:
-    """The output name of a group, which a query may name by position, expression or alias."""
+    """The output name of a group. The query may give the group by position, expression or alias."""
     if group.is_int and 0 < int(group.name) <= len(items):
         return str(items[int(group.name) - 1].alias_or_name)
     for item in items:
@@ -183,7 +187,7 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
 
 
 def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """The problems of sessions over a followed source: they need a group, and they cannot be upserted."""
+    """The problems of sessions over a followed source: sessions need a group, and cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -197,9 +201,10 @@ def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     ]
     problems += [
         DeclarationError(
-            f"{step.text()}: a growing session gets a later end, so an upsert would keep its earlier rows too.",
+            f"{step.text()}: the end of a session moves while the session grows. The end is part of the upsert's key, "
+            "so an upsert would leave a row for each earlier end.",
             where=step.origin,
-            fix="append it: leave .upsert(...) out.",
+            fix="append the sessions: leave .upsert(...) out.",
         )
         for step in sessions
         if step.by and upserts_groups(flow, sink)
@@ -208,7 +213,7 @@ def _session_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
 
 
 def distinct_aggregate_problems(flow: Flow) -> list[HeliosError]:
-    """A problem for each aggregate of distinct values over a followed source: Spark refuses to start such a query."""
+    """A problem for each aggregate of distinct values over a followed source: Spark refuses these aggregates."""
     return [
         DeclarationError(
             f"{step.text()}: Spark cannot aggregate distinct values, as in {called.sql('spark')!r}, over a followed "
@@ -227,7 +232,7 @@ def _distinct_calls(step: Step) -> list[Node]:
     if isinstance(step, Aggregate):
         texts = [text for _, text in step.columns]
     if not any("distinct" in text.lower() for text in texts):
-        return []  # without importing the parser
+        return []  # so the parser need not be imported
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -243,16 +248,19 @@ def _distinct_calls(step: Step) -> list[Node]:
 def _fix_for_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
-        return 'drop duplicates before it: dedupe("...") after a watermark.'
+        return 'drop duplicates before the aggregate: watermark("ts", "10 minutes") >> dedupe("ts", "...").'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    by_table = "write each value of a group once to a table, and count the rows of that table in a batch"
-    return f"count them approximately, with {counted}; or {by_table}."
+    by_table = (
+        "write each distinct value of each group as one row of a table, and count the rows of each group in a pipeline "
+        "that reads this table once"
+    )
+    return f"count distinct values approximately, with {counted}; or {by_table}."
 
 
 def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted.
+    """A problem for each aggregate over a followed source, unless the groups become final or are upserted.
 
-    The problems of sessions come first.
+    Groups become final only with a watermark and a time window. The problems of sessions come first.
     """
     problems = _session_problems(flow, sink)
     if upserts_groups(flow, sink):
@@ -261,14 +269,16 @@ def endless_aggregate_problems(flow: Flow, sink: Sink) -> list[HeliosError]:
     for step in streaming_steps(flow):
         has_watermark = has_watermark or isinstance(step, Watermark)
         names = group_columns(step)
-        # Spark itself checks the groups of a query after a watermark.
-        bounded = has_watermark and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
-        if names is None or bounded:
+        # After a watermark, Spark itself checks the groups of a SQL query.
+        is_bounded = has_watermark and (
+            isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None)
+        )
+        if names is None or is_bounded:
             continue
         keys = ", ".join(f'"{name}"' for name in names)
-        reason = "an aggregate over a followed source has no end, so it cannot be appended"
+        reason = "the groups of an aggregate over a followed source are never final, so they cannot be appended"
         if has_watermark:
-            reason = "after a watermark, an aggregate ends only with a time window"
+            reason = "even after a watermark, only the groups of a time window become final"
         problems.append(
             DeclarationError(
                 f"{step.text()}: {reason}.",

@@ -19,7 +19,7 @@ from helios.steps.with_columns import WithColumns
 
 
 def unbounded_dedupe_error(step: Dedupe) -> DeclarationError:
-    """The problem of a `dedupe` whose state would grow for ever, as it remembers every key."""
+    """The problem of a `dedupe` that would remember every key for ever."""
     keys = ", ".join(f'"{key}"' for key in step.keys)
     return DeclarationError(
         f"{step.text()} on a followed source would remember every key for ever.",
@@ -36,28 +36,31 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
 
 
 def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
-    """Yields a problem for each `dedupe` without `within` if no key can be the column of a watermark."""
+    """Yields a problem for each `dedupe` without `within` if none of its keys can have a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        times: set[str] | None = set()
+        watermarked: set[str] | None = set()
         for step in inner.steps:
-            if times is not None and isinstance(step, Dedupe) and step.within is None:
-                if times.isdisjoint(key.lower() for key in step.keys):
+            if watermarked is not None and isinstance(step, Dedupe) and step.within is None:
+                if watermarked.isdisjoint(key.lower() for key in step.keys):
                     yield unbounded_dedupe_error(step)
-            elif times is not None:
-                times = _times_after(step, times)
+            elif watermarked is not None:
+                watermarked = _watermarked_after(step, watermarked)
 
 
-def _times_after(step: Step, times: set[str]) -> set[str] | None:
-    """The names of the columns with a watermark after a step, in lower case; None if any column may be one."""
+def _watermarked_after(step: Step, watermarked: set[str]) -> set[str] | None:
+    """The names of the columns with a watermark after a step, in lower case.
+
+    None if this is unknown. Then every column may have a watermark.
+    """
     if step.traits.opaque or isinstance(step, (Join, Union)):
         return None
     if isinstance(step, Watermark):
-        return times | {step.column.lower()}
-    kept = {after.lower() for name in times if (after := step.name_after(name)) is not None}
+        return watermarked | {step.column.lower()}
+    kept = {after.lower() for name in watermarked if (after := step.name_after(name)) is not None}
     copies = step.unchanged if isinstance(step, Select) else ()
     if isinstance(step, WithColumns):
         copies = tuple((expression, name) for name, expression in step.columns)
-    return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in times}
+    return kept | {new.lower() for old, new in copies if old.strip(" `").lower() in watermarked}
 
 
 def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
@@ -65,28 +68,29 @@ def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
     last: Step | None = None
     problems: list[HeliosError] = []
     for step in flow.steps if is_streaming(flow) else ():
-        others_last: Step | None = None
+        last_of_other: Step | None = None
         if isinstance(step, (Join, Union)):
-            others_last, other_problems = _chained_state(step.other)
+            last_of_other, other_problems = _chained_state(step.other)
             problems += other_problems
-        expires = isinstance(step, Dedupe) and step.within is not None
-        groups = group_columns(step) is not None
-        joins = isinstance(step, Join) and is_streaming(step.other)
-        earlier = next((before for before in (last, others_last) if isinstance(before, Dedupe)), None)
-        if earlier is not None and (groups or joins or isinstance(step, Dedupe)):
-            problems.append(_chain_problem(earlier, step))
-        elif expires and isinstance(last, (Aggregate, Sql)):
+        is_timed_dedupe = isinstance(step, Dedupe) and step.within is not None
+        is_grouping = group_columns(step) is not None
+        is_stream_join = isinstance(step, Join) and is_streaming(step.other)
+        earlier_dedupe = next((before for before in (last, last_of_other) if isinstance(before, Dedupe)), None)
+        if earlier_dedupe is not None and (is_grouping or is_stream_join or isinstance(step, Dedupe)):
+            problems.append(_chain_problem(earlier_dedupe, step))
+        elif is_timed_dedupe and isinstance(last, (Aggregate, Sql)):
             problems.append(_chain_problem(last, step))
-        if expires or groups:
+        if is_timed_dedupe or is_grouping:
             last = step
         elif last is None:
-            last = others_last
+            last = last_of_other
     return last, problems
 
 
 def _chain_problem(first: Step, second: Step) -> DeclarationError:
     return DeclarationError(
-        f"{second.text()} keeps state after {first.text()}: Spark carries no watermark from one to the other.",
+        f"{second.text()} comes after {first.text()}, and both keep state: Spark passes no watermark from the first to "
+        "the second.",
         where=second.origin,
-        fix="write the rows between them to a table, and follow that table in a second pipeline.",
+        fix="write the rows between the two steps to a table, and follow that table in a second pipeline.",
     )

@@ -1,7 +1,7 @@
 """Translates predicates into PyIceberg's expressions, to find the files that a scan skips. No JVM is needed.
 
-`helios.spark.iceberg.filters` does the same for a run. A conjunct that PyIceberg cannot express is ignored: the plan
-then counts too many files, never too few.
+`helios.spark.iceberg.filters` does the same for a run. A predicate is split at its ANDs. A part that PyIceberg cannot
+express is left out. The plan then counts too many files, never too few.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class _Unknown(Exception):
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
-    """The conjunction of predicates in Spark SQL over a table's columns, as far as PyIceberg can express them."""
+    """One expression of PyIceberg for all predicates, joined with AND.
+
+    The predicates are Spark SQL over the table's columns. The parts that PyIceberg cannot express are left out.
+    """
     from pyiceberg.expressions import AlwaysTrue, And
 
     conjunction: BooleanExpression = AlwaysTrue()
@@ -67,7 +70,7 @@ def _expression(node: Node, schema: Schema) -> BooleanExpression:
 
 
 def _make(class_name: str, *parts: Any) -> BooleanExpression:
-    """Creates an expression of PyIceberg; a type checker does not understand the signatures of PyIceberg's classes."""
+    """Creates an expression of PyIceberg. A type checker does not understand the signatures of PyIceberg's classes."""
     from pyiceberg import expressions
 
     return getattr(expressions, class_name)(*parts)  # type: ignore[no-any-return]
@@ -94,10 +97,11 @@ def _compared(operator: str, name: str, column_type: IcebergType, literal: Node)
     comparison = _make(_COMPARISONS[operator], name, _value(literal, column_type))
     if type(column_type).__name__ not in ("FloatType", "DoubleType"):
         return comparison
-    # In Spark, NaN is greater than any number, but Iceberg's bounds of a column leave NaN out.
+    # In Spark, NaN is greater than any number. Iceberg's bounds of a column leave NaN out.
     if operator in ("GT", "GTE"):
         return _make("Or", comparison, _make("IsNaN", name))
-    # Without NotNaN, the negation of < would skip files with NaN.
+    # In Spark, NOT (x < 1) is true for NaN. So x < 1 becomes x < 1 AND NotNaN(x). PyIceberg negates that to
+    # x >= 1 OR IsNaN(x), which keeps files with NaN.
     if operator in ("LT", "LTE"):
         return _make("And", comparison, _make("NotNaN", name))
     return comparison
@@ -168,7 +172,7 @@ _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
 
 
 def _column(node: Node, schema: Schema) -> tuple[str, Any]:
-    """The name and the type of a column, or of a field of a struct by its dotted name."""
+    """The name and the type of a column. The name of a field of a struct is its path, with dots."""
     if type(node).__name__ != "Column":
         raise _Unknown
     field = schema.find_field(".".join(part.name for part in node.parts), case_sensitive=False)
@@ -189,7 +193,7 @@ def _value(node: Node, column_type: Any) -> Any:
 
 
 def _literal(node: Node) -> tuple[str, Any]:
-    """The kind of a literal, and its text; for a boolean, its value."""
+    """The kind of a literal, and the text of the literal. For a boolean, the value instead of the text."""
     name = type(node).__name__
     if name == "Boolean":
         return "boolean", bool(node.this)
@@ -218,11 +222,15 @@ _CASTS = {
     "TIMESTAMPNTZ": "timestamp",
     "BIGINT": "int",
 }
-"""The kind of a literal in a cast, by sqlglot's type of the cast."""
+"""The kind of a literal in a cast, by the name that sqlglot gives the type."""
 
 
 def _decimal(text: str, column_type: Any) -> Decimal:
-    """A decimal with the scale of the column."""
+    """A decimal with the scale of the column.
+
+    Raises:
+        _Unknown: The scale of the column is too small for the decimal.
+    """
     value = Decimal(text)
     try:
         exact = value.quantize(Decimal(1).scaleb(-column_type.scale))
@@ -238,7 +246,7 @@ def _day(text: str, column_type: Any) -> date:
 
 
 def _moment(text: str, column_type: Any) -> datetime:
-    """A time; without an offset it is UTC, as in every session of Helios."""
+    """A time. A text without an offset is in UTC, as in every session of Helios."""
     moment = datetime.fromisoformat(text.strip())
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return moment if type(column_type).__name__ == "TimestamptzType" else moment.replace(tzinfo=None)

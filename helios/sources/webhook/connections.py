@@ -1,8 +1,9 @@
 """Limits the connections of a server: closes idle connections, and connections whose headers do not arrive in time.
 
-uvicorn has no timeout for headers, and no limit of their size. Its `timeout_keep_alive` only limits the time between
-two requests. Its `limit_concurrency` answers 503 to everybody while idle connections hold the file handles. The
-protocol in this module closes the connections that wait too long.
+uvicorn has no timeout for headers, and does not limit the size of headers. The setting `timeout_keep_alive` of uvicorn
+limits only the time between two requests. The setting `limit_concurrency` does not help: idle connections count too,
+and while there are too many of them, uvicorn answers 503 to all clients. The protocol in this module closes connections
+that wait too long.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_SECONDS = 10.0
-"""Seconds from the start of a connection, or the first byte of a request, until its headers must be complete."""
+"""The seconds in which the headers of a request must arrive.
 
-LARGEST_HEADERS = 64_000
-"""The most bytes of headers."""
+The time starts when the connection opens; for a later request of the same connection, with the request's first byte.
+"""
 
-AT_ONCE = 64
-"""The most connections that the server accepts in one turn of the event loop, before it enforces the limit."""
+MAX_HEADER_BYTES = 64_000
+"""The maximum size of a request's headers, in bytes."""
+
+MAX_ACCEPTED_AT_ONCE = 64
+"""The maximum number of connections that the server accepts in one turn of the event loop.
+
+After the turn, the server enforces the limit of connections.
+"""
 
 LOG_INTERVAL = 60.0
-"""The least number of seconds between two log lines about errors of the event loop."""
+"""The minimum number of seconds between two log lines about errors of the event loop."""
 
 
 @dataclass
@@ -34,20 +41,27 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        waiting: The connections without a current request, the longest idle first, as an ordered set.
+        waiting: The connections without a current request, as an ordered set. The connection that has been idle longest
+            comes first.
     """
 
     max_connections: int
     waiting: dict[Connection, None] = field(default_factory=dict)
 
     @property
-    def at_once(self) -> int:
-        """The connections that are accepted at once: few, since the limit is enforced only after they are accepted."""
-        return max(2, min(AT_ONCE, self.max_connections // 8))
+    def accepted_at_once(self) -> int:
+        """The number of connections that the server accepts in one turn of the event loop.
+
+        The number is small, because the server enforces `max_connections` only after the turn.
+        """
+        return max(2, min(MAX_ACCEPTED_AT_ONCE, self.max_connections // 8))
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. If there are too many, the one that is idle longest is closed."""
+    """A connection that is closed if its headers do not arrive in time.
+
+    If the server has too many connections, it closes the connection that has been idle longest.
+    """
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
@@ -64,9 +78,9 @@ class Connection(HttpToolsProtocol):
         self.limits.waiting[self] = None
         self._await_headers()
         if len(self.connections) > self.limits.max_connections:
-            oldest = next(iter(self.limits.waiting))
-            oldest.transport.abort()
-            self.limits.waiting.pop(oldest)
+            longest_idle = next(iter(self.limits.waiting))
+            longest_idle.transport.abort()
+            self.limits.waiting.pop(longest_idle)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,7 +94,7 @@ class Connection(HttpToolsProtocol):
             self._await_headers()
         self._header_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._header_bytes > LARGEST_HEADERS:
+        if self._deadline is not None and self._header_bytes > MAX_HEADER_BYTES:
             self.transport.abort()
 
     @override
@@ -106,9 +120,9 @@ class Connection(HttpToolsProtocol):
 
 
 def quiet_handler(log: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler of an event loop's errors that logs at most one line a minute.
+    """A handler of the errors of an event loop. It logs at most one line a minute.
 
-    Without it, asyncio would log a traceback for each error.
+    The default handler of asyncio would log a traceback for each error.
     """
     last_logged = float("-inf")
 

@@ -65,7 +65,7 @@ class Server:
             self._loop,
             name="webhooks",
             http=Connection.with_limits(limits),
-            backlog=limits.at_once,
+            backlog=limits.accepted_at_once,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )

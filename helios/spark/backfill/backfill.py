@@ -43,7 +43,7 @@ from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import ComputedRows, FilterRepair, SliceRepairer, repair_slice
 from helios.spark.backfill.result import Backfilled, Repaired, SliceProgress
 from helios.spark.backfill.slices import CATCH_UP, CountedSlice, Slice, slice_of, slices_of
-from helios.spark.backfill.started import BackfillStart, backfill_lease, made_by
+from helios.spark.backfill.started import BackfillStart, backfill_lease, computed_from
 from helios.spark.backfill.upserts import UpsertCommitRepair
 from helios.spark.backfill.writers import TargetRows
 from helios.spark.checkpoint.lease import Lease
@@ -393,8 +393,8 @@ class Backfill:
             plan=self._plan,
             table=self._table,
             notes=self._notes,
-            ask=asdict(self._ask),
-            made_by=made_by(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
-            note=self._note,
+            request=asdict(self._ask),
+            computed_from=computed_from(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
+            say=self._note,
             names=names_of(self._table, self._plan.write.pipeline_names, self._live_position().record),
         )

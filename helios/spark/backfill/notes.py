@@ -26,13 +26,14 @@ class State:
 
     Attributes:
         id: The backfill's id, which is the checkpoint id of its commits.
-        ask: The request: its filter or commits, and its options.
-        made_by: Identifies the script and the inputs of the rows; see `helios.spark.backfill.started.made_by`.
+        request: The filter or the commits to repair, and the options.
+        computed_from: The values that identify the script and the inputs of the rows, as
+            `helios.spark.backfill.started.computed_from` returns them.
     """
 
     id: str
-    ask: Mapping[str, object]
-    made_by: Sequence[str]
+    request: Mapping[str, object]
+    computed_from: Sequence[str]
     slices: Sequence[Slice]
 
 
@@ -54,7 +55,8 @@ class Notes:
         try:
             fields = json.loads(text)
             slices = [Slice(**slice_fields) for slice_fields in fields["slices"]]
-            return State(id=str(fields["id"]), ask=dict(fields["ask"]), made_by=list(fields["made_by"]), slices=slices)
+            request, computed_from = dict(fields["ask"]), list(fields["made_by"])
+            return State(id=str(fields["id"]), request=request, computed_from=computed_from, slices=slices)
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self.checkpoint.location}/{STATE}, the notes of a backfill, cannot be read ({error}).",
@@ -62,7 +64,14 @@ class Notes:
             ) from error
 
     def begin(self, state: State) -> None:
-        self.checkpoint.files.write(STATE, json.dumps({"v": 1, **asdict(state)}))
+        fields = {
+            "v": 1,
+            "id": state.id,
+            "ask": state.request,
+            "made_by": state.computed_from,
+            "slices": [asdict(slice) for slice in state.slices],
+        }
+        self.checkpoint.files.write(STATE, json.dumps(fields))
 
     def end(self) -> None:
         self.checkpoint.files.delete(STATE)

@@ -1,4 +1,4 @@
-"""Begins a backfill, or resumes a stopped one if its request, its script and its inputs are still the same."""
+"""Begins a backfill, or resumes a stopped backfill if the request, the script and the inputs are still the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from helios.table.refs import BACKFILL
 
 @contextmanager
 def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
-    """Holds the lease of a pipeline's backfill; raises `LeaseError` if another process runs a backfill of it."""
+    """Holds the lease of a pipeline's backfill.
+
+    Raises:
+        LeaseError: Another process runs a backfill of the pipeline.
+    """
     lease = Lease(notes.checkpoint)
     try:
         lease.acquire()
@@ -34,7 +38,7 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
         raise LeaseError(
             f"a backfill of {plan.pipeline} is running already: {error.what}",
             where=plan.origin,
-            fix="wait until it ends, or stop it; a stopped backfill resumes when it is started with the same options.",
+            fix="wait until that backfill ends, or stop it; the same command resumes a stopped backfill.",
         ) from error
     try:
         yield lease
@@ -42,41 +46,43 @@ def backfill_lease(plan: Plan, notes: Notes) -> Iterator[Lease]:
         lease.release()
 
 
-def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
+def computed_from(plan: Plan, inputs: Sequence[str]) -> list[str]:
     """Values that identify the script and the inputs from which a backfill computes its rows.
 
-    They are the fingerprint of the steps, a hash of the script and of the modules beside it, and `reads`.
+    The values are: the fingerprint of the steps; a hash of the script and of its modules in the same folder; `inputs`.
 
     Args:
-        reads: The id of the pipeline's checkpoint, the current states of the sources that are not followed, and, if the
-            backfill may fail after another batch of the pipeline, the number of the last batch.
+        inputs: The id of the pipeline's checkpoint; the current state of each source that is read once, not followed;
+            and, if the backfill cannot be resumed after a further batch of the pipeline, the number of the pipeline's
+            last batch.
     """
     script, digest = Path(plan.origin.file), hashlib.sha256()
     if script.is_file():
         modules = reachable(script, script.parent) if script.suffix == ".py" else []
         for file in dict.fromkeys((script, *modules)):
             digest.update(file.read_bytes())
-    return [plan.fingerprint, digest.hexdigest()[:16], *reads]
+    return [plan.fingerprint, digest.hexdigest()[:16], *inputs]
 
 
 @dataclass(kw_only=True)
 class BackfillStart:
-    """Begins a backfill, or resumes the stopped one.
+    """Begins a backfill, or resumes a stopped backfill.
 
     Attributes:
         table: Iceberg's table object of the target.
-        ask: The request: its filter or commits, and its options.
-        made_by: The result of `made_by`; if it has changed, a stopped backfill is not resumed.
-        note: Called with a line if a stopped backfill starts over.
-        names: The present and former names of the pipeline.
+        request: The filter or the commits to repair, and the options.
+        computed_from: The result of the function `computed_from`. If the result has changed, a stopped backfill is not
+            resumed.
+        say: If the inputs of a stopped backfill have changed, this function is called with a line for the user.
+        names: The present name and the former names of the pipeline.
     """
 
     plan: Plan
     table: JavaTable
     notes: Notes
-    ask: Mapping[str, object]
-    made_by: Sequence[str]
-    note: Callable[[str], None]
+    request: Mapping[str, object]
+    computed_from: Sequence[str]
+    say: Callable[[str], None]
     names: Iterable[str]
 
     def ledger(self, id: str) -> Ledger:
@@ -85,23 +91,27 @@ class BackfillStart:
         return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
 
     def resumed(self) -> tuple[State, Ledger] | None:
-        """The stopped backfill, if its request was the same; None if this backfill starts over."""
+        """The state and the ledger of the stopped backfill, to resume it; None if this backfill starts over."""
         state = self.notes.load()
-        if state is None or state.ask != self.ask:
+        if state is None or state.request != self.request:
             return None
         ledger = self.ledger(state.id)
         record = ledger.load()
         if record is None or record.checkpoint != state.id:
             return None
-        if list(state.made_by) != list(self.made_by):
+        if list(state.computed_from) != list(self.computed_from):
             if record.batch >= 0:
-                script_changed = list(state.made_by[:2]) != list(self.made_by[:2])
-                subject = "the script" if script_changed else "a joined table, or what the pipeline has read,"
-                self.note(f"{subject} has changed since this backfill was stopped: it starts over")
+                script_changed = list(state.computed_from[:2]) != list(self.computed_from[:2])
+                change = (
+                    "the script has changed"
+                    if script_changed
+                    else "a joined table or the checkpoint has changed, or the pipeline has run another batch,"
+                )
+                self.say(f"{change} since this backfill was stopped: the backfill starts over")
             return None
         try:
             ledger.refuse_rollback(record)
-        except LedgerError:  # a rollback has undone its slices
+        except LedgerError:  # a rollback has undone slices of the stopped backfill
             return None
         return state, ledger
 
@@ -112,7 +122,7 @@ class BackfillStart:
             InputError: A stopped backfill did not run its catch-up slice, and this backfill has no such slice.
         """
         self._refuse_skipped_catch_up(slices)
-        state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
+        state = State(id=uuid.uuid4().hex, request=self.request, computed_from=self.computed_from, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
         self.notes.checkpoint.keep_plan(self.plan, of_run=False)
@@ -124,33 +134,34 @@ class BackfillStart:
         if stopped is None or mode.order_by is None or any(slice.name == CATCH_UP for slice in slices):
             return
         catch_up = next((slice for slice in stopped.slices if slice.name == CATCH_UP), None)
-        if catch_up is not None and self._has_committed_since(catch_up):
+        if catch_up is not None and self._backfill_has_committed_since(catch_up):
+            command = f"helios backfill SCRIPT {_options(stopped.request)}"
             raise InputError(
-                f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that arrived while "
-                "it ran may be missing until it ends.",
+                f"an earlier backfill of {self.plan.pipeline} by --where was stopped and is not finished: rows that "
+                "arrived meanwhile may be missing until you finish that backfill.",
                 where=self.plan.origin,
-                fix=f"finish it first: helios backfill SCRIPT {_options(stopped.ask)}. Then repeat this command.",
+                fix=f"finish that backfill: {command}. Then repeat this command.",
             )
 
-    def _has_committed_since(self, catch_up: Slice) -> bool:
-        """True if any backfill of the pipeline has committed since the snapshot that a catch-up slice names.
+    def _backfill_has_committed_since(self, catch_up: Slice) -> bool:
+        """True if a backfill of the pipeline has committed since the snapshot that a catch-up slice names.
 
-        Also True if snapshots have expired, so that such a commit may be among them. The stopped backfill may have the
-        catch-up slice from an earlier backfill, which was stopped, too; then commits of both count.
+        Also True if snapshots have expired, because an expired snapshot may be a commit of a backfill. If the stopped
+        backfill took the slice over from a backfill that was stopped before it, a commit of either backfill is enough.
         """
         self.table.refresh()
         history = History(self.table, self.ledger("").head())
         return next(commits_since(catch_up, history, self.names), None) is not None or history.is_cut
 
 
-def _options(ask: Mapping[str, object]) -> str:
+def _options(request: Mapping[str, object]) -> str:
     """The options of a backfill by --where, for a shell.
 
     Examples:
         >>> print(_options({"where": "name = 'x'", "by": "day", "trusts_expired": True}))
         --where "name = 'x'" --by day --trust-expired
     """
-    where = str(ask["where"])
+    where = str(request["where"])
     quoted = shlex.quote(where) if set(where) & set('"$`\\!') else f'"{where}"'
-    by = f" --by {shlex.quote(str(ask['by']))}" if ask.get("by") else ""
-    return f"--where {quoted}{by}{' --trust-expired' if ask.get('trusts_expired') else ''}"
+    by = f" --by {shlex.quote(str(request['by']))}" if request.get("by") else ""
+    return f"--where {quoted}{by}{' --trust-expired' if request.get('trusts_expired') else ''}"

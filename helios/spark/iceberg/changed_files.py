@@ -18,7 +18,7 @@ from helios.spark.jvm.types.files import (
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaIterable, JavaList
 
-FileOf = TypeVar("FileOf", JavaDataFile, JavaDeleteFile)
+AnyFile = TypeVar("AnyFile", JavaDataFile, JavaDeleteFile)
 
 ADDED, DELETED = "ADDED", "DELETED"
 
@@ -46,21 +46,28 @@ def removed_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDe
 def _files(
     table: JavaTable,
     snapshot: JavaSnapshot,
-    from_snapshot: Callable[[JavaFileIO], JavaIterable[FileOf]],
+    from_snapshot: Callable[[JavaFileIO], JavaIterable[AnyFile]],
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
-) -> Iterable[FileOf]:
-    """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot list them."""
+) -> Iterable[AnyFile]:
+    """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot list the files.
+
+    Args:
+        from_snapshot: Iceberg's method that lists the files.
+        manifests: Iceberg's method that lists the manifests.
+        status: The status of the files in the manifests.
+    """
     io = table.io()
-    if not _lacks_columns(table):
+    if not _has_spec_of_dropped_column(table):
         return from_snapshot(io)
-    return cast("list[FileOf]", _with_status(table, snapshot, manifests(io), status))
+    return cast("list[AnyFile]", _with_status(table, snapshot, manifests(io), status))
 
 
-def _lacks_columns(table: JavaTable) -> bool:
-    """True if an old partition spec uses a column that has since been dropped.
+def _has_spec_of_dropped_column(table: JavaTable) -> bool:
+    """True if an old partition spec uses a column that has been dropped since.
 
-    Iceberg then writes manifests of that spec without the column, and cannot read the spec from these manifests.
+    Iceberg then writes the spec into manifests with a schema that lacks the column, and cannot read the spec back from
+    these manifests.
     """
     if len(table.specs()) < 2:  # Iceberg does not drop a column of the current spec
         return False
@@ -72,7 +79,7 @@ def _lacks_columns(table: JavaTable) -> bool:
 def _with_status(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """The files that have this status in the manifests of a snapshot, read with the table's own partition specs."""
+    """The files with this status in the manifests of a snapshot. The partition specs come from the table."""
     manifest_files = classes().org.apache.iceberg.ManifestFiles
     changed: list[JavaContentFile] = []
     for manifest in listed(manifests):
@@ -90,7 +97,7 @@ def _with_status(
 
 
 def _entries(reader: JavaManifestReader) -> JavaManifestEntries:
-    """All entries of a manifest, including those of removed files, by a method of Iceberg that is not public."""
+    """All entries of a manifest, also for removed files. The method of Iceberg that reads them is not public."""
     jvm = classes()
     reader_class = reader.getClass().getClassLoader().loadClass("org.apache.iceberg.ManifestReader")
     builder = jvm.org.apache.iceberg.common.DynMethods.builder("entries")

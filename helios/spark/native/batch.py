@@ -24,7 +24,7 @@ from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaObject
 from helios.spark.native.inputs import SourceFiles
-from helios.spark.native.spread import refuse_many_planned, refuse_many_written, shares_of
+from helios.spark.native.spread import refuse_many_planned_files, refuse_many_written_files, shares_of
 from helios.spark.native.stores import Store
 
 
@@ -36,7 +36,7 @@ def refuse_small(size: int | None) -> None:
     """Raises `SmallBatch` for a batch that is too small for the engine.
 
     Args:
-        size: The size of the batch in bytes, plus the size of the target for an upsert; None if unknown.
+        size: The size of the batch in bytes; for an upsert, the size of the target is added. None if unknown.
     """
     if size is not None and size < engine.MIN_NATIVE_BYTES:
         raise SmallBatch(f"a batch has less than {engine.MIN_NATIVE_BYTES >> 20} MB")
@@ -58,13 +58,16 @@ class WrittenFiles:
     store: Store = field(default_factory=Store)
 
     def from_reports(self, reports: Iterable[TaskReport]) -> WrittenFiles:
-        """A copy that has the files from the reports of tasks."""
+        """A copy with the files that the reports of tasks name."""
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes the files. On a local disk, or if `files` is empty, files of failed tasks are deleted, too."""
+        """Deletes the files of the batch.
+
+        On a local disk, or if `files` is empty, the folder is searched. The search also finds files of failed tasks.
+        """
         if not is_local(self.folder):
-            # The folder is searched only if the files are unknown, because listing a large table in a store is slow.
+            # Listing a large table in a store is slow. So a store is searched only if the files are unknown.
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
@@ -82,12 +85,13 @@ class NativeBatch:
     Attributes:
         catalog: The catalog of the table that is written.
         only_if_better: Whether to leave the batch to Spark if Spark is faster, or writes far fewer files.
-        explain: Is called with the reason if Spark must write the batch.
-        counted_by_spark: Whether Spark has planned to read these files, too, and has counted them already.
-        files_counted: A list that has an item once the files are counted, so that a batch that is written again after
-            a conflict is counted once.
-        dropped: A list whose item is the number of rows that expectations dropped. The list is empty until the engine
-            has written the batch, and if Spark writes the batch.
+        explain: This function is called with the reason why Spark must write the batch, unless the batch is only too
+            small.
+        counted_by_spark: Whether Spark has planned a read of the same files, and so has counted the files already.
+        files_counted: A flag, as a list: empty before the files are counted, not empty afterwards. After a conflict the
+            batch is written again, but its files are not counted again.
+        dropped: The number of rows that expectations dropped, as a list with one item. The list is empty before the
+            engine has written the batch. It stays empty if Spark writes the batch.
     """
 
     files: SourceFiles
@@ -100,13 +104,13 @@ class NativeBatch:
     dropped: list[int] = field(default_factory=list, compare=False)
 
     def leave_to_spark(self, reason: NotNative) -> None:
-        """Leaves the batch to Spark, which then also counts the rows that expectations drop."""
+        """Leaves the batch to Spark. Spark then also counts the rows that expectations drop."""
         self.dropped.clear()
         if not isinstance(reason, SmallBatch):
             self.explain(str(reason))
 
     def count_files(self) -> None:
-        """Counts the files as read; does nothing when called again."""
+        """Reports the files for the run's count of read files. A second call does nothing."""
         if not self.files_counted:
             self.files_counted.append(True)
             self.files.report_read(self.counted_by_spark)
@@ -116,14 +120,17 @@ class NativeBatch:
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, analyzed: StructType, stored: StructType) -> None:
-        """Raises `NotNative` unless the engine, Spark's analyzer and the table have the same columns after the steps.
+        """Compares the columns after the steps: those of the engine, of Spark's analyzer and of the table.
 
         Args:
             analyzed: The columns after the steps, according to Spark's analyzer.
             stored: The columns of the table.
+
+        Raises:
+            NotNative: The columns differ.
         """
         if tuple((column.name, column.dataType.simpleString()) for column in analyzed.fields) != self.program.columns:
-            raise NotNative("Spark's analyzer finds other columns after the steps")
+            raise NotNative("Spark's analyzer and the engine find different columns after the steps")
         if {(f.name, f.dataType) for f in analyzed.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
 
@@ -131,10 +138,10 @@ class NativeBatch:
         """Writes the files of the target.
 
         Args:
-            partitions: The number of partitions that the batch is expected to have.
+            partitions: The number of the table's partitions into which the batch is expected to write; 0 if unknown.
 
         Raises:
-            NotNative: Spark must write the batch; no written file is left behind.
+            NotNative: Spark must write the batch. All files that the engine has written are deleted.
         """
         name = uuid.uuid4().hex
         inputs = self.files.inputs(self.program)
@@ -142,7 +149,7 @@ class NativeBatch:
         work = Work(name, self.program, ids, target, inputs.absent, inputs.groups, formats).to_json()
         shares = shares_of(inputs.files, target, spark.sparkContext.defaultParallelism)
         if self.only_if_better:
-            refuse_many_planned(shares, target, partitions)
+            refuse_many_planned_files(shares, target, partitions)
         written = WrittenFiles(target.folder, name, store=store)
         if not shares:
             self.count_dropped(())
@@ -159,9 +166,10 @@ class NativeBatch:
             require_accepted(reports)
             if self.only_if_better:
                 partitions = len({json.dumps(file["partition"]) for file in files})
-                refuse_many_written([file["file-size-in-bytes"] for file in files], partitions, target)
+                refuse_many_written_files([file["file-size-in-bytes"] for file in files], partitions, target)
         except (NotNative, RunError):
-            # A task that refuses its work has already deleted its own files.
+            # A task that refuses its work has deleted its own files. If the other tasks have written no files either, a
+            # store need not be searched.
             if files or is_local(target.folder):
                 written.delete()
             raise
@@ -183,8 +191,8 @@ def run_tasks(spark: SparkSession, kind: str, work: str, shares: Sequence[Share]
         The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # The function is pickled by value, so that it also runs in an executor without Helios. The pickle has the
-    # credentials of the stores, as in Iceberg's own tasks.
+    # The function is pickled by value. So it also starts on an executor without Helios. There it refuses the work, and
+    # Spark writes the batch. Like the tasks of Iceberg, the pickle has the credentials of the stores.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 
@@ -193,7 +201,7 @@ def require_accepted(reports: list[TaskReport]) -> list[TaskReport]:
 
     Raises:
         NotNative: A task has refused its work, so Spark must write the batch.
-        RunError: The types in a file contradict the table's schema.
+        RunError: The types in a file contradict the table's schema, so Spark cannot read the file correctly either.
     """
     misread = next((report["misread"] for report in reports if "misread" in report), None)
     if misread is not None:
@@ -227,7 +235,7 @@ def data_files(table: JavaTable, metadata: Iterable[str]) -> Iterator[JavaDataFi
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
     specs: dict[int, JavaObject | None] = {}
     for text in metadata:
-        spec_id = int(json.loads(text)["spec-id"])  # the table may have another current spec by now
+        spec_id = int(json.loads(text)["spec-id"])  # the table's current spec may be another one by now
         if spec_id not in specs:
             specs[spec_id] = table.specs().get(spec_id)
         yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), specs[spec_id])

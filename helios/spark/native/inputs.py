@@ -77,7 +77,7 @@ class SourceFiles(Protocol):
         """Is called when the engine has read the files, to count them.
 
         Args:
-            counted_by_spark: Whether Spark has planned to read these files, too, and has counted them already.
+            counted_by_spark: Whether Spark has planned a read of the same files, and so has counted the files already.
         """
 
 

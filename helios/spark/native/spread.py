@@ -74,10 +74,10 @@ def last_partition_count(table: JavaTable) -> int:
     return int(string_map(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
 
 
-def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
+def refuse_many_planned_files(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
     """Raises `NotNative` for a batch whose tasks would write many more files than Spark would.
 
-    `partitions` is the number of partitions that the batch is expected to have.
+    `partitions` is the number of the table's partitions into which the batch is expected to write; 0 if unknown.
     """
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_too_many(len(shares) * partitions, partitions, size, target.file_size):
@@ -86,7 +86,7 @@ def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, p
         )
 
 
-def refuse_many_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
+def refuse_many_written_files(sizes: Sequence[int], partitions: int, target: Target) -> None:
     """Raises `NotNative` if tasks have written many more files than Spark would. `sizes` has the bytes of each file."""
     if target.spread == "partitions" and are_too_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(

@@ -181,7 +181,7 @@ class _Attempt:
         reports = self._run_tasks("match", self._match_input(table), self._match_shares(inputs, scanned))
         vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]
         pair_files = [report["pairs"] for report in reports if report["pairs"] is not None]
-        files = self._written.from_reports(self._run_tasks("store", self._upsert, self._store_shares(pair_files))).files
+        files = self._written.from_reports(self._run_tasks("save", self._upsert, self._save_shares(pair_files))).files
         return _with_vectors(_Change(table, files), self._written.name, vectors, task_by_file)
 
     def _match_input(self, table: JavaTable) -> Upsert:
@@ -202,7 +202,7 @@ class _Attempt:
         cores = self._pending.spark.sparkContext.defaultParallelism
         return [[(astuple(file), first_rows[file.location]) for file in share] for share in divide(files, cores)]
 
-    def _store_shares(self, pair_files: list[str]) -> list[Share]:
+    def _save_shares(self, pair_files: list[str]) -> list[Share]:
         """The range of the batch's newest rows that each task writes, with the files of pairs."""
         cores = self._pending.spark.sparkContext.defaultParallelism
         count = min(cores, math.ceil(self._row_count / TASK_ROWS))

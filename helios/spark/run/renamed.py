@@ -20,15 +20,24 @@ from helios.spark.sinks.rollbacks import rename_replay
 
 
 def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
-    """Moves a checkpoint to another location. Raises LeaseError if a driver is alive on it."""
+    """Moves a checkpoint to another location.
+
+    Raises:
+        LeaseError: A driver is alive on the old checkpoint.
+    """
     lease = Lease(old)
     lease.acquire()
     lease.release()
     old.move(new)
 
 
-def retarget(context: SinkContext, identity: Identity) -> Identity:
-    """Renames the files that carry the target's name in a checkpoint; returns the identity with the new name.
+def rename_target_files(context: SinkContext, identity: Identity) -> Identity:
+    """After a rename of the target: renames the checkpoint's files that are named after the target.
+
+    The new name is also stored in the checkpoint's identity.
+
+    Returns:
+        The checkpoint's identity with the target's new name.
 
     Raises:
         LeaseError: A driver is alive on the checkpoint.
@@ -54,7 +63,8 @@ def rename_in_tables(
     """Renames a pipeline in its tables: in the records of replays, in its audit branch, and in its rejected rows.
 
     Args:
-        former_quarantines: The quarantine tables that earlier scripts named.
+        was: The pipeline's former name.
+        former_quarantines: The quarantine tables that earlier versions of the script named.
     """
     current = plan.write.quarantine
     rejected = [*([current] if current is not None else []), *former_quarantines]

@@ -41,7 +41,7 @@ from helios.spark.run.other_writers import (
     refuse_upserts_of_others,
 )
 from helios.spark.run.quarantines import former_quarantines, quarantines
-from helios.spark.run.renamed import move_checkpoint, retarget
+from helios.spark.run.renamed import move_checkpoint, rename_target_files
 from helios.spark.run.upsert_keys import drop_former, keys_folder_of, take_over, upsert_state
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
@@ -173,7 +173,7 @@ class StartupValidator:
             own = None
             if record is not None:
                 folder = keys_folder_of(self.context, "" if self.new_checkpoint else record.checkpoint, record)
-                own = upserts_of(record)._replace(shares=folder is not None)
+                own = upserts_of(record)._replace(keys_are_readable=folder is not None)
             refuse_upserts_of_others(self.plan, table, own, self.beside, self.siblings.values())
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
             self.context.observer.noted(note)
@@ -189,7 +189,7 @@ class StartupValidator:
                 existing = with_renamed_sources(existing, self.sources, self.uuids)
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
-                existing = retarget(self.context, existing)
+                existing = rename_target_files(self.context, existing)
         if existing is not None and not replaces_checkpoint:
             return existing
         for name, target in self._targets(table) if not self.full_refresh else ():

@@ -41,7 +41,8 @@ class SinkContext:
         why_not_row_by_row: Returns why the steps do not work row by row, so that two input ranges that are read
             together may give other rows than the same ranges read one by one; None if they do.
         is_replay: Whether the run replays quarantined rows. A replay has a ledger name of its own.
-        former_quarantines: The quarantines that earlier scripts named. They may have rows of the pipeline.
+        former_quarantines: The quarantine tables that earlier versions of the script named. They may have rows of the
+            pipeline.
         keys_folder: The folder of the pipeline's upsert state; None if it is in the checkpoint, or if there is none.
     """
 

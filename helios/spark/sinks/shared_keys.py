@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.plan.other_pipelines import other_records
-from helios.plan.other_upserts import TOMBSTONES, shares_keys, upsert_terms
+from helios.plan.other_upserts import TOMBSTONES, can_share_remembered_keys, upsert_terms
 from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState, locate_state, newest
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
@@ -88,7 +88,7 @@ class SharedKeys:
         if folder is None or self._terms is None:
             return ""
         record = known_records(table).get(pipeline)
-        if record is not None and not shares_keys(self._terms, record.upserts):
+        if record is not None and not can_share_remembered_keys(self._terms, record.upserts):
             return ""
         if base is not None and classes().org.apache.iceberg.util.SnapshotUtil.isAncestorOf(
             table, base, snapshot.snapshotId()
@@ -110,7 +110,7 @@ class SharedKeys:
                 None,
                 self._context.keys_folder,
             )  # a pipeline and its replays share one state
-            if other_state and record.branch == self._branch and shares_keys(self._terms, record.upserts):
+            if other_state and record.branch == self._branch and can_share_remembered_keys(self._terms, record.upserts):
                 yield name, record
 
     def _verify(self, name: str, state: UpsertState, terms: Mapping[str, object]) -> None:

@@ -43,7 +43,7 @@ COMPOSED = {
     "merge_sql() changes rows, and creates no table",
     "planned for this batch, and ... gone",
     "select(pl.len())",
-    "upserts into ..., too, by other keys, another order or other options",
+    "also upserts into ..., but with other keys, order_by or options",
 }
 
 QUOTED = sorted({says for entry in entries() for says in entry.says} - FOREIGN - COMPOSED)

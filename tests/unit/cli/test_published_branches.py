@@ -103,7 +103,7 @@ def test_records_follow_a_main_that_another_engine_has_moved(cli: Run, orders: T
     orders.iceberg.manage_snapshots().create_branch(head, "main").commit()
     shown = cli("branch", "shop.orders", "staged", "--publish")
     assert shown.exit_code == 0
-    assert "main has all commits of staged already, and now the branch's records" in shown.output
+    assert "main has all commits of staged already. Now main also has the progress of the branch's" in shown.output
     assert kept(folder, "named").get("branch") is None
 
 

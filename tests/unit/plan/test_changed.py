@@ -48,7 +48,12 @@ ROWS = {
     "read": (
         SMALL,
         ORDERS.where("id < 6").incremental(poll="10s"),
-        Change("source", ("local.a.orders", '- where: ["id < 5"]', '+ where: ["id < 6"]'), "for later", additive=False),
+        Change(
+            "source",
+            ("local.a.orders", '- where: ["id < 5"]', '+ where: ["id < 6"]'),
+            "applies only to later",
+            additive=False,
+        ),
     ),
     "union": (FOLLOWED, BOTH, Change("source", ("+ local.a.other",), "refused: the checkpoint", additive=False)),
     "once": (FOLLOWED, ORDERS, Change("path", ("- snapshot ranges", "+ batch"), "refused: the pos", additive=False)),
@@ -83,7 +88,7 @@ ROWS = {
     "retyped": (
         FOLLOWED,
         FOLLOWED >> with_columns(id="cast(id as int)"),
-        Change("column", ("- id bigint", "+ id int"), "the table keeps its type", additive=False),
+        Change("column", ("- id bigint", "+ id int"), "the column keeps its old type", additive=False),
     ),
     "trigger": (
         FOLLOWED,
@@ -94,7 +99,7 @@ ROWS = {
                 "- every 10 s (the smallest poll of the sources)",
                 "+ every 30 s (the smallest poll of the sources), at most 3 files a batch (incremental(max_files=))",
             ),
-            "from the next run on",
+            "applies from the next run on",
         ),
     ),
 }
@@ -108,19 +113,27 @@ TARGETS = {
     "partitions": (
         SINK,
         SINK.partition_by("name", evolve=True),
-        Change("layout", ("+ partition by name from now on",), "only new files; `helios compact`"),
+        Change("layout", ("+ partition by name from now on",), "applies only to new files; `helios compact`"),
     ),
-    "order": (SINK, SINK.sort_by("id"), Change("layout", ("+ sort by id asc from now on",), "only new files")),
-    "stamps": (SINK, SINK.snapshot_properties({"a": "b"}), Change("snapshot_properties", ("+ a: b",), "only later")),
+    "order": (
+        SINK,
+        SINK.sort_by("id"),
+        Change("layout", ("+ sort by id asc from now on",), "applies only to new files"),
+    ),
+    "stamps": (
+        SINK,
+        SINK.snapshot_properties({"a": "b"}),
+        Change("snapshot_properties", ("+ a: b",), "applies only to later"),
+    ),
     "properties": (
         SINK.table_properties({"a.b": "c"}),
         SINK,
-        Change("properties", ("- a.b: c",), "only tables that are created later"),
+        Change("properties", ("- a.b: c",), "applies only to tables that are created later"),
     ),
     "codec": (
         SINK,
         SINK.compression("gzip"),
-        Change("writer", ("+ write.parquet.compression-codec: gzip",), "only new files"),
+        Change("writer", ("+ write.parquet.compression-codec: gzip",), "applies only to new files"),
     ),
     "maintenance": (
         SINK.maintain(expire="5d"),
@@ -131,7 +144,7 @@ TARGETS = {
                 "- expire snapshots after 5 d",
                 "+ compact small files to the target file size, expire snapshots after 9 d",
             ),
-            "from the next run on",
+            "applies from the next run on",
         ),
     ),
     "mode": (
@@ -144,7 +157,7 @@ TARGETS = {
     "branch": (
         SINK,
         SINK.branch("b"),
-        Change("branch", ("- none", "+ b"), "later batches go to the other", additive=False),
+        Change("branch", ("- none", "+ b"), "later batches go to the new branch; if", additive=False),
     ),
 }
 """The target of the last run and of the next, with a difference and how its meaning begins."""

@@ -17,7 +17,7 @@ from helios.errors import InputError, RunError
 from helios.metrics.prometheus import exposition
 from helios.ui.address import TOKEN, Address, address
 from helios.ui.app import MAX_PAGES, static_files
-from helios.ui.lake import Lake
+from helios.ui.lake import LakeReader
 from helios.ui.live import LiveRun
 from helios.ui.server import Server
 from helios.ui.watch import WatchedLake
@@ -40,7 +40,7 @@ def runs() -> list[Run]:
 def facts(runs: list[Run]) -> Iterator[LiveRun]:
     made = LiveRun(runs, token=SECRET, title="pipeline.py")
     yield made
-    made.ended()
+    made.mark_ended()
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_the_last_error_comes_with_its_line_and_fix(facts: LiveRun, runs: list[R
 def test_the_stop_needs_the_token_and_a_run(server: Server, facts: LiveRun) -> None:
     asked = threading.Event()
     assert ask(server, "/api/stop", "POST", **bearer(SECRET))[0].status == 409  # Spark has not started
-    facts.opened({"nodes": [], "edges": []}, Lake(list, _no_view, min_seconds=60, max_share=0.5), asked.set)
+    facts.mark_opened({"nodes": [], "edges": []}, LakeReader(list, _no_view, min_seconds=60, max_share=0.5), asked.set)
     assert ask(server, "/api/stop", "POST")[0].status == 401
     assert ask(server, "/api/stop", "POST", **bearer("wrong"))[0].status == 401
     assert ask(server, "/api/stop", **bearer(SECRET))[0].status == 405
@@ -239,7 +239,7 @@ def test_the_end_of_a_run_is_told_with_the_last_facts(facts: LiveRun, runs: list
     stream.next()
     runs[0].commit(facts, rows=7)
     runs[0].state = "finished"
-    facts.ended()
+    facts.mark_ended()
     server.stop()
     shown: dict[str, Any] = {}
     while (told := stream.next())[0] != "end":

@@ -1,7 +1,8 @@
 """Parses plain JSON in one pass, from bytes to Spark's internal rows.
 
-Every JSON object can be read by `json_line` with Spark's parser, which is slower. An object is plain if the parser of
-this module is certain to return the same row.
+`json_line` and Spark's parser can read every JSON object, but are slower. The parser of this module reads only plain
+objects; for any other object it returns null. An object is plain if this parser is sure to return the row that Spark's
+parser would return. PlainJson.java has the conditions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.sources.common.spark.types import nullable
+from helios.sources.common.spark.types import as_nullable
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
@@ -21,17 +22,18 @@ PLAIN_BYTES = Path(__file__).with_name("PlainBytes.java")
 
 
 def parse_plain_json(spark: SparkSession, value: Column, columns: StructType, *, skips_unknown: bool) -> Column:
-    """The bytes of a JSON object as a struct of columns; null if the object is not plain, see PlainJson.java.
+    """Parses the bytes of a JSON object into a struct of columns; null if the object is not plain, see PlainJson.java.
 
     Args:
-        skips_unknown: Whether fields without a column are left out; otherwise an object with such a field is not plain.
+        skips_unknown: Whether to leave out fields without a column. If False, an object with an unknown field is not
+            plain.
     """
     parser = instance(spark, PLAIN_JSON, columns.json(), skips_unknown, base=PLAIN_BYTES)
-    return invoked(spark, parser, value, columns)
+    return java_call(spark, parser, value, columns)
 
 
-def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: StructType) -> Column:
-    """The result of a Java function for each value: a struct of columns in Spark's internal form, or null.
+def java_call(spark: SparkSession, function: JavaObject, value: Column, columns: StructType) -> Column:
+    """Calls a Java function for each value. Each result is a struct of columns in Spark's internal form, or null.
 
     Args:
         function: A `java.util.function.Function` that can be serialized.
@@ -42,9 +44,9 @@ def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: S
     to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     function_class = jvm.java.lang.Class.forName("java.util.function.Function")
     function_type = jvm.org.apache.spark.sql.types.ObjectType(function_class)
-    result_type = spark._jsparkSession.parseDataType(nullable(columns).json())
-    # A UDF would convert each value to a Java object, and the result back to Spark's row. `Invoke` does not. The call
-    # is declared nondeterministic, because Spark would otherwise repeat it for each column of the struct.
+    result_type = spark._jsparkSession.parseDataType(as_nullable(columns).json())
+    # A UDF would convert each value to a Java object, and each result to a row of Spark. `Invoke` converts nothing. The
+    # call is declared nondeterministic, because Spark would otherwise repeat the call for each column of the struct.
     call = expressions.objects.Invoke(
         expressions.Literal(function, function_type),
         "apply",

@@ -1,8 +1,8 @@
 """Types of file columns: the union of two files' types, and the casts from a file's type to the wanted type.
 
-Spark always reads a column with the type that the file has. With another type, Spark would return some values wrongly:
-a parquet decimal(8,1) as a double that is ten times too large. So columns are cast here after they are read. A row with
-a value that the cast would change is a bad row.
+Helios lets Spark read each column with the type that the column has in the file. With another type, Spark would read
+some values wrongly: a parquet decimal(8,1) that Spark reads as double is ten times too large. So this module casts the
+columns after Spark has read them. If the cast would change a value, the row is a bad row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
-"""Decimal digits of the integers, narrowest first."""
+"""The decimal digits of each integer type, narrowest type first."""
 
 EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)} | {
     (integer, DoubleType) for integer in (ByteType, ShortType, IntegerType)
@@ -46,24 +46,24 @@ SCALARS = (*NUMBERS, *TIMES, BooleanType, StringType, BinaryType)
 
 
 def by_name(schema: StructType) -> dict[str, StructField]:
-    """The fields of a struct by their names in lower case, as Spark compares them."""
+    """The fields of a struct, by their names in lower case: Spark ignores the case of names."""
     return {field.name.lower(): field for field in schema.fields}
 
 
 def _same_names(actual: StructType, wanted: StructType) -> list[tuple[StructField, StructField]]:
-    """The pairs of an actual and a wanted field that have the same name."""
+    """The pairs of an actual field and a wanted field with the same name."""
     fields = by_name(actual)
     return [(fields[field.name.lower()], field) for field in wanted.fields if field.name.lower() in fields]
 
 
-def nullable(kind: DataType) -> DataType:
-    """A type in which all fields, elements and values are nullable."""
+def as_nullable(kind: DataType) -> DataType:
+    """The same type, but all fields, elements and values are nullable."""
     if isinstance(kind, StructType):
-        return StructType([StructField(f.name, nullable(f.dataType), True) for f in kind.fields])
+        return StructType([StructField(f.name, as_nullable(f.dataType), True) for f in kind.fields])
     if isinstance(kind, ArrayType):
-        return ArrayType(nullable(kind.elementType), True)
+        return ArrayType(as_nullable(kind.elementType), True)
     if isinstance(kind, MapType):
-        return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
+        return MapType(as_nullable(kind.keyType), as_nullable(kind.valueType), True)
     return kind
 
 
@@ -71,10 +71,10 @@ def nullable(kind: DataType) -> DataType:
 
 
 def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
-    """The narrowest type that can represent all values of two types; None if there is none.
+    """The narrowest type that can represent all values of two types; None if no type can.
 
-    Types that were `inferred` from text are united more widely: numbers that are not all integers as double, and most
-    other pairs as string.
+    If the types were `inferred` from text, more pairs have a union: two different number types become double, unless
+    both are integer types; most other pairs become string.
 
     Examples:
         >>> united(IntegerType(), LongType()).simpleString()
@@ -136,11 +136,11 @@ def _decimal(kind: DataType) -> DecimalType | None:
 # casts
 
 DAY = r"^\s*[+-]?\d{4,7}-\d{1,2}-\d{1,2}([T ]0{1,2}:00(:00(\.0+)?)?(Z|[+-]00:?00)?)?\s*$"
-"""A day, alone or with the time of midnight: Spark's cast to a date would drop any other time."""
+"""A day, alone or with the time of midnight. Spark's cast to a date would drop any other time."""
 TIME_ALONE = r"^[\x00-\x20]*T?\d{1,2}:"
-"""A time without a day: Spark would add the current day."""
+"""A time without a day. Spark's cast would add the current day."""
 NANOS = r"\.\d{6}\d*[1-9]"
-"""A fraction of a second that is finer than microseconds."""
+"""A fraction of a second that is finer than a microsecond."""
 ZONE = r"\d:\d{1,2}(:\d{1,2}(\.\d+)?)?\s*[A-Za-z+-]"
 """A time with a time zone."""
 JAVA_NUMBER = r"(?i)^\s*[+-]?(0x|[\d.]+(e[+-]?\d+)?[df]\s*$)"
@@ -166,7 +166,7 @@ def lossless(actual: DataType, wanted: DataType) -> bool:
         return isinstance(actual, (StringType, BinaryType)) or (
             isinstance(wanted, StringType) and isinstance(actual, SCALARS)
         )
-    # The session is in UTC, so that a cast between times with and without a zone keeps the hours.
+    # The session is in UTC. So a cast between a time with a zone and a time without a zone keeps the hours.
     times_fit = isinstance(wanted, (TimestampType, TimestampNTZType)) and isinstance(actual, TIMES)
     return times_fit or (type(actual), type(wanted)) in EXACT
 
@@ -182,7 +182,12 @@ def castable(actual: DataType, wanted: DataType) -> bool:
 
 
 def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """A value as the wanted type, and the condition that the cast changes it (None if the cast is lossless)."""
+    """Casts a value.
+
+    Returns:
+        The value as the wanted type, and a boolean column: true where the cast would change the value. The boolean
+        column is None if the cast keeps every value.
+    """
     if actual == wanted:
         return value, None
     if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(actual, NullType):
@@ -195,35 +200,41 @@ def cast(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Col
     else:
         changed = ~converted.try_cast(actual).eqNullSafe(value)
     if isinstance(wanted, LongType) and isinstance(actual, (FloatType, DoubleType)):
-        changed = changed | (value >= 2.0**63)  # the cast returns the greatest bigint, which casts back to 2**63
+        # 2**63 becomes the greatest bigint, and casts back to 2**63. So the comparison above does not see the change.
+        changed = changed | (value >= 2.0**63)
     bad = value.isNotNull() & changed
     return F.when(~bad, converted), bad
 
 
 def _loses(value: Column, converted: Column, wanted: DataType) -> Column:
-    """The condition that Spark's cast of a text drops a part of it: digits, a time of day or a time zone."""
+    """A column that is true where Spark's cast of a text drops a part: digits, a time of day or a time zone."""
     if isinstance(wanted, DecimalType):
         exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
-        same = value.try_cast(exact).eqNullSafe(converted.cast(exact)) & (F.length(value) < 40)
-        underflows = (converted == 0) & value.rlike("^[^eE]*[1-9]")
-        inexact_power = value.rlike("[eE]") & (~same | underflows)
+        is_same = value.try_cast(exact).eqNullSafe(converted.cast(exact)) & (F.length(value) < 40)
+        is_underflow = (converted == 0) & value.rlike("^[^eE]*[1-9]")
+        inexact_exponent_form = value.rlike("[eE]") & (~is_same | is_underflow)
         extra_digits = value.rlike(rf"\.\d{{{wanted.scale}}}\d*[1-9]\d*[\x00-\x20]*$|[^\x00-\x7f]")
-        return extra_digits | inexact_power
+        return extra_digits | inexact_exponent_form
     if isinstance(wanted, DateType):
         return ~value.rlike(DAY)
     if isinstance(wanted, (TimestampType, TimestampNTZType)):
         lost = value.rlike(TIME_ALONE) | value.rlike(NANOS)
         return lost | value.rlike(ZONE) if isinstance(wanted, TimestampNTZType) else lost
     if isinstance(wanted, (FloatType, DoubleType)):
-        overflows = converted.isin(float("inf"), float("-inf")) & ~value.rlike("(?i)inf")
-        return value.rlike(JAVA_NUMBER) | overflows
+        is_overflow = converted.isin(float("inf"), float("-inf")) & ~value.rlike("(?i)inf")
+        return value.rlike(JAVA_NUMBER) | is_overflow
     return F.lit(False)
 
 
 def cast_nanos(value: Column, actual: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """Nanoseconds since 1970 as the wanted type, and the condition that a value does not fit; None if all values fit.
+    """Casts nanoseconds since 1970. A wanted bigint gets the nanoseconds themselves.
 
-    `actual` is the timestamp type of the column in the file. A wanted bigint gets the nanoseconds themselves.
+    Args:
+        actual: The timestamp type of the column in the file.
+
+    Returns:
+        The value as the wanted type, and a boolean column: true where a value does not fit. The boolean column is None
+        if all values fit.
     """
     if isinstance(wanted, LongType):
         return value, None
@@ -235,7 +246,7 @@ def cast_nanos(value: Column, actual: DataType, wanted: DataType) -> tuple[Colum
 
 
 def _any_changed(value: Column, actual: DataType, wanted: DataType) -> Column | None:
-    """The condition that a cast changes any part of a value; None if the cast keeps every value."""
+    """A column that is true where a cast changes any part of a value; None if the cast keeps every value."""
     if lossless(actual, wanted):
         return None
     if isinstance(actual, StructType) and isinstance(wanted, StructType):
@@ -251,7 +262,7 @@ def _any_changed(value: Column, actual: DataType, wanted: DataType) -> Column | 
 
 
 def _any_element_changed(values: Column, actual: DataType, wanted: DataType) -> Column:
-    """The condition that a cast changes any element of an array."""
+    """A column that is true where a cast changes any element of an array."""
 
     def bad(value: Column) -> Column:
         fault = _any_changed(value, actual, wanted)
@@ -261,7 +272,7 @@ def _any_element_changed(values: Column, actual: DataType, wanted: DataType) -> 
 
 
 def _cast_nested(value: Column, actual: DataType, wanted: DataType) -> Column:
-    """Casts a nested value. Fields match by name, whereas Spark's cast of a struct matches them by position."""
+    """Casts a nested value. Fields match by name. (In Spark's own cast of a struct, fields match by position.)"""
     if actual == wanted:
         return value
     if isinstance(actual, StructType) and isinstance(wanted, StructType):
@@ -283,6 +294,6 @@ def _cast_nested(value: Column, actual: DataType, wanted: DataType) -> Column:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """The disjunction of conditions, as a balanced tree: a chain of thousands would overflow the stack of Java."""
+    """Joins conditions with OR, as a balanced tree. A chain of thousands of conditions would overflow Java's stack."""
     middle = len(conditions) // 2
     return conditions[0] if middle == 0 else any_of(conditions[:middle]) | any_of(conditions[middle:])

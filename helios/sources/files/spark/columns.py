@@ -26,7 +26,7 @@ from helios.errors import InputError
 from helios.plan.typing.types import quoted
 from helios.sources.common.file import File
 from helios.sources.common.spark.protocol import DamagedFile
-from helios.sources.common.spark.types import nullable
+from helios.sources.common.spark.types import as_nullable
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import CODECS, FORMATS
 from helios.spark.iceberg.failures import is_outage
@@ -144,7 +144,7 @@ class _Inspector:
             return self._parquet_columns(file, path)
         if self._format.stores_types:
             reader = self._spark.read.format(self._source.format).option("__globPaths__", "false")
-            kind = nullable(reader.load(file.path).schema)
+            kind = as_nullable(reader.load(file.path).schema)
             assert isinstance(kind, StructType)
             return FileColumns(file, kind)
         return FileColumns(file, self._text_columns(file, path))
@@ -179,7 +179,7 @@ class _Inspector:
         message: JavaMessageType = footer.getFileMetaData().getSchema()
         columns, unsupported = self._converted(message)
         self._refuse_unsupported(columns, unsupported)
-        kind = nullable(columns)
+        kind = as_nullable(columns)
         assert isinstance(kind, StructType)
         nanos = _nanos(message, kind)
         fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]

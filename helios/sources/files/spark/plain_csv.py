@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from helios.sources.common.spark.plain_json import PLAIN_BYTES, invoked
+from helios.sources.common.spark.plain_json import PLAIN_BYTES, java_call
 from helios.sources.files.spark.text_lines import LINE_RESULT, ROW
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.java import JavaObject
@@ -57,7 +57,7 @@ def plain_csv(
     type_codes = ";".join(_type_code(field.dataType) for field in columns.fields)
     plain = instance(spark, PLAIN_CSV, csv_line, *punctuation, type_codes, base=PLAIN_BYTES)
     result_type = StructType([StructField(ROW, columns), StructField(LINE_RESULT, StringType())])
-    return invoked(spark, plain, F.struct(*line), result_type)
+    return java_call(spark, plain, F.struct(*line), result_type)
 
 
 def _type_code(kind: DataType) -> str:

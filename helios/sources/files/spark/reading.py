@@ -12,7 +12,7 @@ from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.json_values import as_texts
 from helios.sources.common.spark.schema_differences import extras, missing, with_extras
-from helios.sources.common.spark.types import by_name, castable, nullable, united
+from helios.sources.common.spark.types import as_nullable, by_name, castable, united
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import partitions
@@ -130,7 +130,7 @@ def _partition_columns(context: SourceContext, source: FilesSource, files: Seque
 def _declared(source: FilesSource) -> StructType | None:
     if source.declared_schema is None:
         return None
-    kind = nullable(struct_of(source.declared_schema))
+    kind = as_nullable(struct_of(source.declared_schema))
     assert isinstance(kind, StructType)
     return kind
 

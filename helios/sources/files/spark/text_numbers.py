@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, StringType, Str
 from helios.sources.common.file import File
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.types import NUMBERS, nullable
+from helios.sources.common.spark.types import NUMBERS, as_nullable
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark.columns import inferred_key
 from helios.sources.files.spark.listing import loaded
@@ -72,7 +72,7 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     options = {"inferSchema": "true", **source.reader_options(), **SKIP_NO_FILE}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
-    columns = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
+    columns = as_nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
     assert isinstance(columns, StructType)
     source_options = source.reader_options()
     numbers = [field for field in columns.fields if isinstance(field.dataType, NUMBERS)]

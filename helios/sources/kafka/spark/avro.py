@@ -12,7 +12,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from helios.errors import InputError, Origin, first_line
-from helios.sources.common.spark.types import nullable
+from helios.sources.common.spark.types import as_nullable
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.registry import authorization, latest_schema
 from helios.sources.kafka.values import Registry
@@ -60,7 +60,7 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
             where=where,
             fix='read value("bytes"), and decode it in a step of your own.',
         )
-    optional = nullable(data_type)  # a record without a value has nulls in all columns
+    optional = as_nullable(data_type)  # a record without a value has nulls in all columns
     assert isinstance(optional, StructType)
     return optional
 

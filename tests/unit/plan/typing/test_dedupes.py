@@ -51,7 +51,7 @@ def test_what_has_an_end_is_taken(planned: Any, pipeline: Any) -> None:
 
 
 ENDLESS = r"dedupe\(id\) on a followed source would remember every key for ever\..*dedupe\(\"id\", within="
-AFTER = r"keeps state after dedupe\(id, within=1 d\): .*follow that table in a second pipeline"
+AFTER = r"comes after dedupe\(id, within=1 d\), and both keep state: .*follow that table in a second pipeline"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ AFTER = r"keeps state after dedupe\(id, within=1 d\): .*follow that table in a s
             >> window("ts", "1h").agg(n="count(*)")
             >> dedupe("n", within="1h")
             >> SINK,
-            r"dedupe\(n, within=1 h\) keeps state after window\(",
+            r"dedupe\(n, within=1 h\) comes after window\(",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else value.text(),

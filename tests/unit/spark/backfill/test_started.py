@@ -11,7 +11,7 @@ from helios import Catalog
 from helios.config import load
 from helios.plan import Context, Plan, compile_pipelines
 from helios.script import load_script
-from helios.spark.backfill.started import made_by
+from helios.spark.backfill.started import computed_from
 
 SCRIPT = """
 from helios import Iceberg
@@ -39,13 +39,13 @@ def plan(tmp_path: Path) -> Plan:
 
 @pytest.mark.parametrize("file", ["pipeline.py", "rates_of_test_started.py"])
 def test_a_changed_file(plan: Plan, tmp_path: Path, file: str) -> None:
-    before = made_by(plan, ["checkpoint"])
-    assert made_by(plan, ["checkpoint"]) == before
+    before = computed_from(plan, ["checkpoint"])
+    assert computed_from(plan, ["checkpoint"]) == before
     (tmp_path / file).write_text((tmp_path / file).read_text() + "# another rate\n")
-    assert made_by(plan, ["checkpoint"]) != before
+    assert computed_from(plan, ["checkpoint"]) != before
 
 
 def test_a_changed_file_that_the_script_does_not_import(plan: Plan, tmp_path: Path) -> None:
-    before = made_by(plan, ["checkpoint"])
+    before = computed_from(plan, ["checkpoint"])
     (tmp_path / "notes.py").write_text("# nothing\n")
-    assert made_by(plan, ["checkpoint"]) == before
+    assert computed_from(plan, ["checkpoint"]) == before
