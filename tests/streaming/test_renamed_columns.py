@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, aggregate, rename, select
+from helios import Pipeline, aggregate, rename, select, step
 from helios.errors import CheckFailed, InputError
 from tests.suite.deaths import dies_before_commit
 from tests.suite.waiting import until
@@ -176,6 +176,44 @@ def test_columns_that_swap_within_a_state_that_is_partly_read_stop(world: Any) -
     refused(world, pipeline)
     world.run(pipeline, full_refresh=True)
     assert prices(world, "price", "cost") == {1: (100, 10), 2: (200, 20), 3: (300, 30)}
+
+
+def test_a_key_that_the_target_loses_during_a_batch_is_not_added_again(world: Any) -> None:
+    """A new column with its name would match no row, and each upserted row would be inserted."""
+    pending: list[str] = []
+
+    def rename_key(df: Any) -> Any:
+        if pending and not df.isStreaming:
+            world.sql(pending.pop())
+        return df
+
+    pipeline = world.source("a.s").incremental(poll=1) >> step(rename_key) >> world.sink("a.t").upsert("id")
+    world.fill("a.s", [1, 2], price="id")
+    world.run(pipeline)
+    world.fill("a.s", [1], price="7")
+    pending.append("ALTER TABLE local.a.t RENAME COLUMN id TO id_old")
+    with pytest.raises(CheckFailed, match=r"upsert\(id\): no column 'id' in the table"):
+        world.run(pipeline)
+    assert world.rows("a.t", "id_old", "price") == Counter({(1, 1): 1, (2, 2): 1})
+
+
+@pytest.mark.parametrize(("column", "use"), [("price", "be replaced by late rows"), ("id", "match no key")])
+def test_a_key_or_order_column_that_the_target_has_anew_stops_until_it_is_filled(
+    world: Any, column: str, use: str
+) -> None:
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by="price")
+    world.fill("a.s", [1, 2], price="id * 5")
+    world.run(pipeline)
+    world.sql(f"ALTER TABLE local.a.t DROP COLUMN {column}")
+    world.sql(f"ALTER TABLE local.a.t ADD COLUMN {column} bigint")
+    world.fill("a.s", [2], price="1")  # late
+    with pytest.raises(InputError, match=rf"{column} of local\.a\.t is another column .*would {use}") as error:
+        world.run(pipeline)
+    filled = "id * 5" if column == "price" else "price DIV 5"
+    [statement] = re.findall(r"UPDATE .* IS NULL", str(error.value.fix))
+    world.sql(statement.replace("...", filled))
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "price") == Counter({(1, 5): 1, (2, 10): 1})
 
 
 def test_a_column_that_takes_the_name_of_another_stops_and_a_full_refresh_goes_on(world: Any) -> None:

@@ -1,4 +1,4 @@
-"""Refuses batches after a column of a followed table was replaced by another column with the same name.
+"""Refuses batches after a column of a followed table, or of the target, was replaced by another one of the same name.
 
 The former column was dropped and added again, or two columns have swapped their names.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from helios.errors import InputError
@@ -17,6 +18,7 @@ from helios.plan.typing.types import quoted
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.sources.iceberg.spark.reader import IcebergReader
 from helios.spark.checkpoint.files import READ_SCHEMAS, Checkpoint
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.schema import names_by_id
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
@@ -36,10 +38,12 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
         rows: The columns of the batch's rows.
 
     Raises:
-        InputError: A source column was replaced; the message names the column and the fix.
+        InputError: A source column was replaced, or a column by which the target's rows are compared with the batch;
+            the message names the column and the fix.
     """
     if not isinstance(job.sink, TableSink):
         return
+    _refuse_replaced_keys(job, job.sink)
     for (index, source), span in zip(job.followed.items(), batch.spans, strict=False):
         start, end = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
         if not isinstance(source, IcebergReader) or end is None or end.snapshot is None or end == start:
@@ -56,6 +60,31 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
                 if path and _last_batch_wrote(job.sink, ".".join(path)):
                     raise _target_error(job, source.read_plan, name, path)
         read_schemas.keep(table, end.snapshot)
+
+
+def _refuse_replaced_keys(job: Job, sink: TableSink) -> None:
+    """Raises if a key or the order column of the target was replaced since the last batch, and rows have null there.
+
+    Such rows match no key, or lose against late rows.
+    """
+    mode = job.plan.write.mode
+    record = sink.last() if mode.traits.keyed and len(sink.table.schemas()) > 1 else None
+    if record is None or record.snapshot is None:
+        return
+    ids_written = {name.lower(): id for name, id in _columns_at(sink.table, record.snapshot).items()}
+    ids_now = {name.lower(): id for id, name in names_by_id(sink.table.schema()).items()}
+    for name in (*mode.keys, (mode.order_by or "").strip("` ")):
+        written, now = ids_written.get(name.lower()), ids_now.get(name.lower())
+        if written is not None and now is not None and written != now and _has_nulls(job, sink.table, name):
+            raise _key_error(job, name)
+
+
+def _has_nulls(job: Job, table: JavaTable, name: str) -> bool:
+    branch = job.plan.write.sink.branch_name
+    scan = table.newScan() if branch is None else table.newScan().useRef(branch)
+    tasks = plan_tasks(job.spark, scan)
+    has_files = tasks.size() > 0
+    return has_files and not read_tasks(job.spark, table, tasks).where(F.col(quoted(name)).isNull()).isEmpty()
 
 
 class ReadSchemas:
@@ -148,6 +177,18 @@ def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) ->
         fix=f"keep these values under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or drop them, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
         "next run adds the new column. Or refill the target from the current source: `helios run --full-refresh`.",
+    )
+
+
+def _key_error(job: Job, name: str) -> InputError:
+    target, column = job.plan.write.table.text, quoted(name)
+    use = "match no key" if name in job.plan.write.mode.keys else "be replaced by late rows"
+    return InputError(
+        f"{name} of {target} is another column than the last batch of {job.plan.pipeline} has written: it was dropped "
+        f"and added again, or another column has got its name. Rows with null there would {use}; nothing was written.",
+        where=job.plan.declared.sink.origin,
+        fix=f"fill the column in all rows, as with UPDATE {target} SET {column} = ... WHERE {column} IS NULL, or "
+        "refill the target: `helios run --full-refresh`.",
     )
 
 

@@ -217,6 +217,7 @@ class JavaTableScan(JavaScan, Protocol):
     """An `org.apache.iceberg.TableScan` or `BatchScan`."""
 
     def useSnapshot(self, snapshot: int) -> Self: ...
+    def useRef(self, name: str) -> Self: ...
 
 
 class JavaIncrementalAppendScan(JavaScan, Protocol):
