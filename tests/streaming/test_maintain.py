@@ -374,7 +374,7 @@ def test_an_expiry_deletes_the_files_that_only_its_snapshots_named(world: World,
     rows, before = world.rows("a.t"), on_disk(world, "a.t")
     plan = expiry_plan(world.load("a.t"), FAR, 1, (), ())
     done = maintain.expire(world.spark, table, plan, on_driver=on_driver)
-    assert done.snapshots == tuple(one.id for one in plan.snapshots) != ()
+    assert done.snapshots == tuple(sorted(one.id for one in plan.snapshots)) != ()
     assert on_disk(world, "a.t") == reachable(world, "a.t") < before
     assert world.rows("a.t") == rows
     assert world.sql("SELECT count(*) AS n FROM local.a.t VERSION AS OF 'kept'")[0].n == 30

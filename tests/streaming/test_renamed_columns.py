@@ -216,6 +216,27 @@ def test_a_key_or_order_column_that_the_target_has_anew_stops_until_it_is_filled
     assert world.rows("a.t", "id", "price") == Counter({(1, 5): 1, (2, 10): 1})
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("RENAME COLUMN price TO amount", "renamed to amount, which gets no more values"),
+        ("DROP COLUMN price", "dropped"),
+    ],
+)
+def test_a_column_that_the_target_no_longer_has_is_added_again_and_the_run_says_so(
+    world: Any, change: str, told: str
+) -> None:
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.fill("a.s", [1], price="id * 5")
+    world.run(pipeline)
+    assert "note" not in world.kinds()
+    world.sql(f"ALTER TABLE local.a.t {change}")
+    world.fill("a.s", [2], price="id * 5")
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "price") == Counter({(1, None): 1, (2, 10): 1})
+    assert any(f"new column price: its former column price was {told}" in str(event.message) for event in world.events)
+
+
 def test_a_column_that_takes_the_name_of_another_stops_and_a_full_refresh_goes_on(world: Any) -> None:
     pipeline = replaced(world, RENAMED_ONTO, [3], price="id * 7")
     world.run(pipeline, full_refresh=True)

@@ -59,7 +59,8 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     if others[other].branch != branch:
         follow = f"to add only newer rows to {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
         choices = [f"{follow}, and run once with `helios run {accepted}`"]
-        if other == f"{plan.pipeline}@{others[other].branch}":
+        other_branch = others[other].branch
+        if other == f"{plan.pipeline}@{other_branch}" and table.refs().containsKey(str(other_branch)):
             hand_over = f"`helios branch {name.text} {others[other].branch} --publish`"
             choices.insert(0, f"to go on after these rows, run {hand_over}: it prints the next steps")
     elif renaming is not None and not plan.write.sink.many_tables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +13,7 @@ from helios.errors import CheckFailed, HeliosError
 from helios.plan.checks.sinks import existing_key_problems, sort_terms
 from helios.plan.evolution import evolve
 from helios.plan.evolution.changes import Add
-from helios.plan.evolution.fields import renamed_columns
+from helios.plan.evolution.fields import Path, renamed_columns
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
@@ -27,14 +27,26 @@ def columns_of(schema: StructType) -> Schema:
 
 
 class SchemaAligner:
-    """Aligns the batches of one table with the table's columns."""
+    """Aligns the batches of one table with the table's columns.
 
-    def __init__(self, spark: SparkSession, plan: Plan, name: TableName, table: JavaTable) -> None:
+    Args:
+        note: Tells the user that a column is added again; None to tell nothing.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        name: TableName,
+        table: JavaTable,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
         self._spark = spark
         self._reads = plan.reads
         self._sink = plan.write.iceberg
         self._name = name
         self._table = table
+        self._note = note
         self._known: tuple[str, int] | None = None  # the columns and the schema id after the last evolution
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
@@ -92,6 +104,20 @@ class SchemaAligner:
             CheckFailed: The rows do not fit; the table is unchanged.
         """
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
-            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema), self._sink.retry_policy)
+            retry = self._sink.retry_policy
+            for change in evolving.apply_changes(self._spark, self._table, lambda: self.check(schema), retry):
+                if isinstance(change, Add) and self._note is not None:
+                    self._tell_of_former_column(change.path, self._note)
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)
+
+    def _tell_of_former_column(self, path: Path, note: Callable[[str], None]) -> None:
+        """Tells that the table had a column with the name of an added one: somebody has renamed or dropped it."""
+        added, schemas = ".".join(path), [evolving.names_by_id(schema) for schema in self._table.schemas().values()]
+        current = evolving.names_by_id(self._table.schema())
+        former = [id for schema in schemas for id, name in schema.items() if name == added and current.get(id) != added]
+        if not former:
+            return
+        now = current.get(former[-1])
+        what = f"renamed to {now}, which gets no more values" if now is not None else "dropped"
+        note(f"{self._name.text} gets a new column {added}: its former column {added} was {what}")

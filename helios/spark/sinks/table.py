@@ -45,7 +45,7 @@ class TableSink:
         self.branch = branch
         self._growth_noted = False  # whether this run has noted that the history is long
         self.ledger = ledger_of(context, table, branch, name)
-        self.aligner = SchemaAligner(context.spark, context.plan, name, table)
+        self.aligner = SchemaAligner(context.spark, context.plan, name, table, context.observer.noted)
         self.upsert_state = context.upsert_state(name, branch)
         self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)

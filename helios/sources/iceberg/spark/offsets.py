@@ -130,12 +130,13 @@ def commits_between(
         if after is None and oldest is not None and (history.is_cut or has_gap):
             raise expired_error(int(oldest.snapshotId()), read.name, suggests_rebootstrap=suggests, before=True)
         return
-    if lost is not None:
-        if after is not None and table.snapshot(after) is not None and _is_newer(table, after, to):
-            raise rolled_back_error(after, read)
+    rolled_back = after is not None and table.snapshot(after) is not None and _is_newer(table, after, to)
+    if lost is not None and not rolled_back:
         raise expired_error(lost, read.name, suggests_rebootstrap=suggests)
     assert after is not None
     assert oldest is not None
+    if history.is_cut and not rolled_back:
+        raise expired_error(int(oldest.snapshotId()), read.name, suggests_rebootstrap=suggests, before=True)
     if history_truncated(table, oldest, after):
         raise expired_error(after, read.name, suggests_rebootstrap=suggests)
     raise rolled_back_error(after, read)
