@@ -360,5 +360,5 @@ def test_rejected_rows(world: Any) -> None:
     assert [(one.before, one.after) for one in done.slices] == [(4, 4)]
     assert world.rows("a.t", "id", "value") == expected(range(14), lambda i: DAYS[i % 4] == DAYS[1])
     assert world.rows("a.bad").total() == 2
-    with pytest.raises(InputError, match=r"rejects 4 rows, which local\.a\.bad does not hold"):
+    with pytest.raises(InputError, match=r"rejects 4 rows that are not in local\.a\.bad"):
         backfill(world, expecting("id < 10", RIGHT), "day = '2026-01-05'")
