@@ -120,7 +120,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
 
     None if a part of the history has expired.
     """
-    from helios.table.first_snapshot import adds_all_rows
+    from helios.table.first_snapshot import has_earlier_rows
     from helios.table.ledger import summary_of
     from helios.table.refs import MAIN, ancestors
 
@@ -131,7 +131,7 @@ def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] 
     oldest = metadata.snapshot_by_id(history[-1]) if history else None
     if oldest is None or oldest.parent_snapshot_id is not None:
         return None
-    if adds_all_rows(summary_of(metadata, oldest.snapshot_id).get) is False:
+    if has_earlier_rows(oldest.sequence_number or 0, summary_of(metadata, oldest.snapshot_id).get):
         return None
     return {summary_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
 

@@ -21,11 +21,24 @@ def adds_all_rows(summary: Callable[[str], str | None]) -> bool | None:
         False
         >>> adds_all_rows({}.get)
     """
-    total = summary("total-records")
-    if total is None:
+    total, added = summary("total-records"), summary("added-records")
+    if total is None or (added is None and total != "0"):
         return None
     removes = any(summary(key) not in (None, "0") for key in ("deleted-data-files", "deleted-records"))
-    return not removes and total == (summary("added-records") or "0")
+    return not removes and total == (added or "0")
+
+
+def has_earlier_rows(sequence: int, summary: Callable[[str], str | None]) -> bool:
+    """Whether a snapshot without a parent id may have rows of expired snapshots.
+
+    Without totals in the summary, only sequence number 1 speaks against it. Some engines write no totals.
+
+    Args:
+        sequence: The snapshot's sequence number; 0 in format v1.
+        summary: As in `adds_all_rows`.
+    """
+    adds_all = adds_all_rows(summary)
+    return sequence != 1 if adds_all is None else not adds_all
 
 
 def is_first(sequence: int, summary: Callable[[str], str | None]) -> bool:

@@ -108,6 +108,24 @@ def test_published_rows_whose_commits_have_expired_are_not_written_again(world: 
     assert world.ids("a.t") == [1, 2, 900, 901]
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_two_pipelines_that_began_on_an_empty_table_do_not_both_write_its_rows(world: Any, renamed: bool) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) USING iceberg")
+    copies = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    one, two = (copies, copies.named("new")) if renamed else (copies.named("one"), copies.named("two"))
+    world.run(one)
+    world.run(two)
+    world.fill("a.s", [1, 2])
+    world.run(one)
+    with pytest.raises(CheckpointError, match="would write them once more"):
+        world.run(two)
+    assert world.ids("a.t") == [1, 2]
+    world.run(two, beside=("local.a.t" if renamed else "one",))
+    world.run(two)
+    assert world.ids("a.t") == [1, 1, 2, 2]
+
+
 def test_a_table_that_was_replaced_is_refilled(world: Any) -> None:
     """The first snapshot after CREATE OR REPLACE has no parent either: nothing has expired before it."""
     world.fill("a.s", [1, 2])

@@ -216,6 +216,24 @@ def test_a_key_or_order_column_that_the_target_has_anew_stops_until_it_is_filled
     assert world.rows("a.t", "id", "price") == Counter({(1, 5): 1, (2, 10): 1})
 
 
+@pytest.mark.parametrize("column", ["id", "price"])
+def test_a_key_or_order_column_that_others_swap_in_the_target_stops(world: Any, column: str) -> None:
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by="price")
+    world.fill("a.s", [1, 2], price="id * 5", cost="id * 100")
+    world.run(pipeline)
+    for names in ((column, "tmp"), ("cost", column), ("tmp", "cost")):
+        world.sql("ALTER TABLE local.a.t RENAME COLUMN {} TO {}".format(*names))
+    world.fill("a.s", [2], price="11", cost="0")
+    before = world.rows("a.t")
+    with pytest.raises(InputError, match=rf"{column} of local\.a\.t is another column .*is named cost now"):
+        world.run(pipeline)
+    assert world.rows("a.t") == before
+    for names in ((column, "tmp"), ("cost", column), ("tmp", "cost")):
+        world.sql("ALTER TABLE local.a.t RENAME COLUMN {} TO {}".format(*names))
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "price") == Counter({(1, 5): 1, (2, 11): 1})
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

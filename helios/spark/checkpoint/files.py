@@ -52,7 +52,7 @@ KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "he
 RENAMED = "helios/renamed.json"
 SPARK_LOGS = ("offsets", "commits", "sources", "state", "metadata")
 READ_SCHEMAS = "helios/schemas"
-PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN, READ_SCHEMAS)
+PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
 SPARK_KEEPS_BATCHES = 100
 """Spark's default of `spark.sql.streaming.minBatchesToRetain`: the minimum number of batches in its logs."""
 
@@ -215,7 +215,7 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Deletes all progress, but not, for example, the identity, the lease and inferred columns."""
-        for name in (*SPARK_LOGS, *PROGRESS, "helios/tables.json", FILES, KEYS):
+        for name in (*SPARK_LOGS, *PROGRESS, READ_SCHEMAS, "helios/tables.json", FILES, KEYS):
             self.files.delete(name)
 
     def rewind(self) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
-from helios.table.first_snapshot import adds_all_rows, is_first
+from helios.table.first_snapshot import has_earlier_rows, is_first
 from helios.table.growth import MANY, Growth
 
 
@@ -54,7 +54,7 @@ class History:
             snapshot = self._table.snapshot(parent) if parent is not None else None
             if parent is not None and snapshot is None:
                 self.expired, self.is_cut, self.lost = int(parent), True, f"snapshot {parent}"
-            elif parent is None and adds_all_rows(_summary(child)) is False:
+            elif parent is None and has_earlier_rows(int(child.sequenceNumber()), _summary(child)):
                 self.is_cut, self.lost = True, f"the parent of snapshot {child.snapshotId()}"
 
     def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:

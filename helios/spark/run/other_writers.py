@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
@@ -71,6 +71,17 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         where=plan.declared.sink.origin,
         fix="; ".join(choices) + ".",
     )
+
+
+def began_with_nothing(starts: Sequence[Entry], record: Record | None) -> bool:
+    """True if a pipeline began while its source tables were empty, and has committed no batch yet.
+
+    Args:
+        starts: The entries of its first start.
+    """
+    positions = [_position(start) for start in starts if start.get("uuid") is not None]
+    empty = [position is not None and position.snapshot is None for position in positions]
+    return (record is None or record.position is None) and bool(empty) and all(empty)
 
 
 def refuse_two_records(plan: Plan, table: JavaTable) -> None:

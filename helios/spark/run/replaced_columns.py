@@ -63,9 +63,10 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
 
 
 def _refuse_replaced_keys(job: Job, sink: TableSink) -> None:
-    """Raises if a key or the order column of the target was replaced since the last batch, and rows have null there.
+    """Raises if a key or the order column of the target was replaced since the last batch.
 
-    Such rows match no key, or lose against late rows.
+    A column that was dropped and added again is accepted once no row has null there: rows with null match no key, or
+    lose against late rows.
     """
     mode = job.plan.write.mode
     record = sink.last() if mode.traits.keyed and len(sink.table.schemas()) > 1 else None
@@ -75,7 +76,11 @@ def _refuse_replaced_keys(job: Job, sink: TableSink) -> None:
     ids_now = {name.lower(): id for id, name in names_by_id(sink.table.schema()).items()}
     for name in (*mode.keys, (mode.order_by or "").strip("` ")):
         written, now = ids_written.get(name.lower()), ids_now.get(name.lower())
-        if written is not None and now is not None and written != now and _has_nulls(job, sink.table, name):
+        if written is None or now is None or written == now:
+            continue
+        if written in ids_now.values():
+            raise _moved_key_error(job, name, next(other for other, id in ids_now.items() if id == written))
+        if _has_nulls(job, sink.table, name):
             raise _key_error(job, name)
 
 
@@ -189,6 +194,17 @@ def _key_error(job: Job, name: str) -> InputError:
         where=job.plan.declared.sink.origin,
         fix=f"fill the column in all rows, as with UPDATE {target} SET {column} = ... WHERE {column} IS NULL, or "
         "refill the target: `helios run --full-refresh`.",
+    )
+
+
+def _moved_key_error(job: Job, name: str, now: str) -> InputError:
+    target = job.plan.write.table.text
+    return InputError(
+        f"{name} of {target} is another column than the last batch of {job.plan.pipeline} has written: the column that "
+        f"it wrote is named {now} now. Rows would be compared by other values; nothing was written.",
+        where=job.plan.declared.sink.origin,
+        fix="rename the columns back, with ALTER TABLE ... RENAME COLUMN, or refill the target: "
+        "`helios run --full-refresh`.",
     )
 
 
