@@ -35,16 +35,19 @@ class History:
     Attributes:
         expired: The id of the expired snapshot at which an iteration ended; None if there is none, or if its id is lost
             because PyIceberg has expired it.
-        is_cut: Whether an iteration ended because earlier snapshots have expired.
-        lost: The expired snapshot at which an iteration ended, as text for messages.
+        lost: The expired snapshot at which an iteration ended, as text for messages; empty if there is none.
     """
 
     def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:
         self._table = table
         self._head = head
         self.expired: int | None = None
-        self.is_cut = False
         self.lost = ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether an iteration ended because earlier snapshots have expired."""
+        return bool(self.lost)
 
     def __iter__(self) -> Iterator[JavaSnapshot]:
         snapshot = self._head
@@ -53,9 +56,9 @@ class History:
             child, parent = snapshot, snapshot.parentId()
             snapshot = self._table.snapshot(parent) if parent is not None else None
             if parent is not None and snapshot is None:
-                self.expired, self.is_cut, self.lost = int(parent), True, f"snapshot {parent}"
+                self.expired, self.lost = int(parent), f"snapshot {parent}"
             elif parent is None and has_earlier_rows(int(child.sequenceNumber()), _summary(child)):
-                self.is_cut, self.lost = True, f"the parent of snapshot {child.snapshotId()}"
+                self.lost = f"the parent of snapshot {child.snapshotId()}"
 
     def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:
         """The snapshots after `start` (None: all), newest first; None if the history does not reach back to it."""

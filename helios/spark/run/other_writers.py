@@ -73,15 +73,10 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     )
 
 
-def began_with_nothing(starts: Sequence[Entry], record: Record | None) -> bool:
-    """True if a pipeline began while its source tables were empty, and has committed no batch yet.
-
-    Args:
-        starts: The entries of its first start.
-    """
+def began_on_empty_tables(starts: Sequence[Entry]) -> bool:
+    """True if all source tables of a pipeline were empty at its first start, whose entries are given."""
     positions = [_position(start) for start in starts if start.get("uuid") is not None]
-    empty = [position is not None and position.snapshot is None for position in positions]
-    return (record is None or record.position is None) and bool(empty) and all(empty)
+    return bool(positions) and all(position is not None and position.snapshot is None for position in positions)
 
 
 def refuse_two_records(plan: Plan, table: JavaTable) -> None:

@@ -6,7 +6,6 @@ The former column was dropped and added again, or two columns have swapped their
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -53,7 +52,7 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
             continue
         read_schemas = ReadSchemas(job.checkpoint, index)
         if start is not None and start.snapshot is not None and not start.is_beginning:
-            for name in _replaced_names(table, read_schemas.of(table, start.snapshot)):
+            for name, _ in _replaced(table, read_schemas.of(table, start.snapshot)):
                 if job.stateful or job.plan.view is not None:
                     raise _state_error(job, source.read_plan, name)
                 path = _path(_name_after_steps(job, name), rows)
@@ -68,18 +67,17 @@ def _refuse_replaced_keys(job: Job, sink: TableSink) -> None:
     A column that was dropped and added again is accepted once no row has null there: rows with null match no key, or
     lose against late rows.
     """
-    mode = job.plan.write.mode
-    record = sink.last() if mode.traits.keyed and len(sink.table.schemas()) > 1 else None
-    if record is None or record.snapshot is None:
+    mode, record = job.plan.write.mode, sink.ledger.record_at_look_up
+    if not mode.traits.keyed or record is None or record.snapshot is None:
         return
-    ids_written = {name.lower(): id for name, id in _columns_at(sink.table, record.snapshot).items()}
-    ids_now = {name.lower(): id for id, name in names_by_id(sink.table.schema()).items()}
+    names_now = names_by_id(sink.table.schema())
+    replaced = {name.lower(): id for name, id in _replaced(sink.table, _schema_at(sink.table, record.snapshot))}
     for name in (*mode.keys, (mode.order_by or "").strip("` ")):
-        written, now = ids_written.get(name.lower()), ids_now.get(name.lower())
-        if written is None or now is None or written == now:
+        written = replaced.get(name.lower())
+        if written is None:
             continue
-        if written in ids_now.values():
-            raise _moved_key_error(job, name, next(other for other, id in ids_now.items() if id == written))
+        if written in names_now:
+            raise _moved_key_error(job, name, names_now[written])
         if _has_nulls(job, sink.table, name):
             raise _key_error(job, name)
 
@@ -107,17 +105,15 @@ class ReadSchemas:
         self._name = f"{READ_SCHEMAS}/{index}.json"
         self._ids: dict[str, int] = self._files.read_json(self._name) or {}
 
-    def of(self, table: JavaTable, snapshot: int) -> dict[str, int]:
-        """The field ids of the columns that the batch up to a snapshot was read by; empty if they are unknown."""
-        read_by = self._ids.get(str(snapshot))
-        return _columns_of(table, read_by) if read_by is not None else _columns_at(table, snapshot)
+    def of(self, table: JavaTable, snapshot: int) -> int | None:
+        """The id of the schema that the batch up to a snapshot was read by; None if it is unknown."""
+        return self._ids.get(str(snapshot), _schema_at(table, snapshot))
 
     def keep(self, table: JavaTable, snapshot: int) -> None:
         """Keeps the table's current schema as that of the batch up to a snapshot."""
-        kept, current = table.snapshot(snapshot), int(table.schema().schemaId())
-        differs = kept is not None and kept.schemaId() != current
+        current = int(table.schema().schemaId())
         ids = {key: id for key, id in self._ids.items() if key != str(snapshot)}
-        if differs:
+        if _schema_at(table, snapshot) not in (None, current):
             ids[str(snapshot)] = current
         ids = dict([*ids.items()][-MAX_KEPT:])
         if ids != self._ids:
@@ -140,21 +136,24 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
     return path if path[0].lower() in names else ()
 
 
-def _replaced_names(table: JavaTable, before: dict[str, int]) -> Iterator[str]:
-    """The names of earlier columns that are other columns now: their field ids differ."""
+def _replaced(table: JavaTable, schema_id: int | None) -> list[tuple[str, int]]:
+    """The columns of an earlier schema whose names other columns have now: their names and their field ids."""
+    if schema_id in (None, int(table.schema().schemaId())):
+        return []
     ids_now = {name.lower(): id for id, name in names_by_id(table.schema()).items()}
-    yield from (name for name, id in before.items() if ids_now.get(name.lower(), id) != id)
+    return [(name, id) for name, id in _columns_of(table, schema_id) if ids_now.get(name.lower(), id) != id]
 
 
-def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
-    """The field ids of a snapshot's columns, by their names; empty if the snapshot or its schema is gone."""
+def _schema_at(table: JavaTable, snapshot: int) -> int | None:
+    """The id of a snapshot's schema; None if the snapshot is gone."""
     kept = table.snapshot(snapshot)
-    return _columns_of(table, kept.schemaId() if kept is not None else None)
+    return kept.schemaId() if kept is not None else None
 
 
-def _columns_of(table: JavaTable, schema_id: int | None) -> dict[str, int]:
+def _columns_of(table: JavaTable, schema_id: int | None) -> list[tuple[str, int]]:
+    """The names and the field ids of a schema's columns; empty if the schema is gone."""
     schema = table.schemas().get(schema_id) if schema_id is not None else None
-    return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
+    return [(name, id) for id, name in names_by_id(schema).items()] if schema is not None else []
 
 
 def _last_batch_wrote(sink: TableSink, name: str) -> bool:
@@ -166,7 +165,8 @@ def _last_batch_wrote(sink: TableSink, name: str) -> bool:
     record = sink.last()
     if record is None or record.snapshot is None:
         return False
-    ids_written = {column.lower(): id for column, id in _columns_at(sink.table, record.snapshot).items()}
+    columns_written = _columns_of(sink.table, _schema_at(sink.table, record.snapshot))
+    ids_written = {column.lower(): id for column, id in columns_written}
     if ids_written:
         return ids_written.get(name.lower()) == ids_now[name.lower()]
     # The snapshot is gone: the column is the same if all schemas of the table have one id under its name.

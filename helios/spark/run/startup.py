@@ -35,7 +35,7 @@ from helios.spark.run.new_checkpoint import (
     resumes_after_publication,
 )
 from helios.spark.run.other_writers import (
-    began_with_nothing,
+    began_on_empty_tables,
     refuse_rows_of_others,
     refuse_same_sources,
     refuse_two_records,
@@ -192,10 +192,11 @@ class StartupValidator:
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = rename_target_files(self.context, existing)
         if existing is not None and not replaces_checkpoint:
-            record = self._last_record(table) if table is not None else None
-            if table is not None and began_with_nothing(self.checkpoint.start() or (), record):
-                # Another pipeline may have written the rows of the source since this one began.
-                refuse_same_sources(self.context, self.plan.write.table, table, {*self.beside, *self.siblings})
+            if table is not None and began_on_empty_tables(self.checkpoint.start() or ()):
+                record = self._last_record(table)
+                if record is None or record.position is None:
+                    # Another pipeline may have written the rows of the source since this one began.
+                    refuse_same_sources(self.context, self.plan.write.table, table, {*self.beside, *self.siblings})
             return existing
         for name, target in self._targets(table) if not self.full_refresh else ():
             record = self._last_record(target)

@@ -115,9 +115,8 @@ class SchemaAligner:
         """Tells that the table had a column with the name of an added one: somebody has renamed or dropped it."""
         added, schemas = ".".join(path), [evolving.names_by_id(schema) for schema in self._table.schemas().values()]
         current = evolving.names_by_id(self._table.schema())
-        former = [id for schema in schemas for id, name in schema.items() if name == added and current.get(id) != added]
-        if not former:
+        if len({id for schema in schemas for id, name in schema.items() if name == added}) < 2:
             return
-        now = current.get(former[-1])
+        now = dict(renamed_columns(schemas, current)).get(added)
         what = f"renamed to {now}, which gets no more values" if now is not None else "dropped"
         note(f"{self._name.text} gets a new column {added}: its former column {added} was {what}")

@@ -79,6 +79,11 @@ class Ledger:
         """The newest snapshot when a batch was last looked up; None for an empty branch."""
         return self._head_at_look_up
 
+    @property
+    def record_at_look_up(self) -> Record | None:
+        """The record when it was last loaded, without another request; None if there is none."""
+        return self._last
+
     # the record
 
     def load(self) -> Record | None:

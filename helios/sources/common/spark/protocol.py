@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pkgutil import resolve_name
 from typing import Protocol, runtime_checkable
 
@@ -208,7 +209,7 @@ def require_declared_columns(rows: DataFrame, read_plan: ReadPlan) -> None:
     if declared is None:
         return
     returned = {name.lower() for name in rows.columns}
-    missing = [name for name in struct_of(declared).names if name.lower() not in returned]
+    missing = [name for name in _names_of(declared) if name.lower() not in returned]
     if missing:
         raise RunError(
             f"{read_plan.name} declares {', '.join(missing)}, but its reader returns rows without "
@@ -216,6 +217,11 @@ def require_declared_columns(rows: DataFrame, read_plan: ReadPlan) -> None:
             where=read_plan.source.origin,
             fix=f"return all declared columns from read() of {source_kind(read_plan.source).reader}.",
         )
+
+
+@cache
+def _names_of(ddl: str) -> tuple[str, ...]:
+    return tuple(struct_of(ddl).names)
 
 
 def current_rows(context: SourceContext, index: int) -> DataFrame:
